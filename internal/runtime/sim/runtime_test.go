@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// podConfig is the configuration of a sandbox named name, with logs below dir.
+func podConfig(name, dir string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
+		Hostname:     name,
+		LogDirectory: dir,
+		Labels:       map[string]string{"io.kubernetes.pod.uid": "uid-" + name},
+	}
+}
+
+func containerConfig(name, image string, command ...string) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: image},
+		Command:  command,
+		LogPath:  name + "/0.log",
+	}
+}
+
+// startContainer runs a sandbox with one container and returns both ids.
+func startContainer(t *testing.T, r *Runtime, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (string, string) {
+	t.Helper()
+	ctx := t.Context()
+	box, err := r.RunPodSandbox(ctx, pod, "")
+	if err != nil {
+		t.Fatalf("RunPodSandbox: %v", err)
+	}
+	if _, err := r.PullImage(ctx, config.Image, nil, pod); err != nil {
+		t.Fatalf("PullImage: %v", err)
+	}
+	id, err := r.CreateContainer(ctx, box, config, pod)
+	if err != nil {
+		t.Fatalf("CreateContainer: %v", err)
+	}
+	if err := r.StartContainer(ctx, id); err != nil {
+		t.Fatalf("StartContainer: %v", err)
+	}
+	return box, id
+}
+
+func statusOf(t *testing.T, r *Runtime, id string) *runtimeapi.ContainerStatus {
+	t.Helper()
+	response, err := r.ContainerStatus(t.Context(), id, false)
+	if err != nil {
+		t.Fatalf("ContainerStatus: %v", err)
+	}
+	return response.Status
+}
+
+func TestContainerLifeEmitsItsEventsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Behaviour: DefaultBehaviour().WithRules(Rule{Exit: &Exit{Code: 3}})})
+		r.behaviour.Rules[0].Exit.After.Duration = 2 * time.Second
+		events := make(chan *runtimeapi.ContainerEventResponse, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.GetContainerEvents(ctx, events, nil) }()
+		synctest.Wait()
+
+		box, id := startContainer(t, r, podConfig("a", ""), containerConfig("app", "nginx"))
+		if got := statusOf(t, r, id).State; got != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			t.Fatalf("state after start = %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		end := statusOf(t, r, id)
+		if end.State != runtimeapi.ContainerState_CONTAINER_EXITED || end.ExitCode != 3 || end.Reason != "Error" {
+			t.Errorf("end = %v code %d reason %q", end.State, end.ExitCode, end.Reason)
+		}
+		if lived := end.FinishedAt - end.StartedAt; lived != int64(2*time.Second) {
+			t.Errorf("lived %d ns, want 2 s", lived)
+		}
+		if err := r.RemovePodSandbox(ctx, box); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		cancel()
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Errorf("GetContainerEvents ended with %v, want Canceled", err)
+		}
+		close(events)
+		var got []string
+		for event := range events {
+			who := "container"
+			if event.ContainerId == box {
+				who = "sandbox"
+			}
+			got = append(got, who+" "+strings.TrimSuffix(strings.TrimPrefix(event.ContainerEventType.String(), "CONTAINER_"), "_EVENT"))
+		}
+		want := "sandbox CREATED,sandbox STARTED,container CREATED,container STARTED,container STOPPED,sandbox STOPPED,container DELETED,sandbox DELETED"
+		if strings.Join(got, ",") != want {
+			t.Errorf("events:\n got %s\nwant %s", strings.Join(got, ","), want)
+		}
+	})
+}
+
+func TestLogFileIsThereAtStartInCRIFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := New(Options{Behaviour: DefaultBehaviour().WithRules(Rule{Log: []string{"one", "two"}})})
+		startContainer(t, r, podConfig("a", dir), containerConfig("app", "nginx"))
+		synctest.Wait()
+		data, err := os.ReadFile(filepath.Join(dir, "app/0.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "2000-01-01T00:00:00Z stdout F one\n2000-01-01T00:00:00Z stdout F two\n"
+		if string(data) != want {
+			t.Errorf("log = %q, want %q", data, want)
+		}
+	})
+}
