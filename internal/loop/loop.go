@@ -53,6 +53,9 @@ type Options struct {
 	Clock      clock.WithTicker       // default the real clock
 	Log        *slog.Logger           // default slog.Default()
 	OnPanic    func(key, what string) // told of every fenced panic; may be nil
+	// Order decides which waiting key is next; nil means first come, first
+	// served. Its methods are called one at a time.
+	Order workqueue.Queue[string]
 }
 
 // Loop runs one [Reconciler]. Its methods may be called from any goroutine.
@@ -73,10 +76,17 @@ func New(opts Options) *Loop {
 		opts.Log = slog.Default()
 	}
 	opts.Log = opts.Log.With("loop", opts.Name)
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+	return &Loop{opts: opts, queue: newQueue(opts)}
+}
+
+func newQueue(opts Options) workqueue.TypedRateLimitingInterface[string] {
+	ready := workqueue.NewTypedWithConfig(
+		workqueue.TypedQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, Queue: opts.Order})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(
+		workqueue.TypedDelayingQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, Queue: ready})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: opts.Name, Clock: opts.Clock})
-	return &Loop{opts: opts, queue: queue}
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, DelayingQueue: delaying})
 }
 
 // Name is the loop's name as declared.
