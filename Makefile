@@ -1,0 +1,68 @@
+# make help lists the targets. Each works on a fresh Debian machine with root,
+# Go and gcc; what else is needed is installed by the target that needs it.
+
+VERSION   := 0.1.0
+KUBE      := 1.37.2
+COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The commit's date, so that the same commit builds the same bytes.
+BUILDDATE := $(shell git log -1 --format=%cI 2>/dev/null || echo 1970-01-01T00:00:00Z)
+KV        := k8s.io/component-base/version
+
+LDFLAGS := -s -w -X mend/internal/version.Version=$(VERSION) \
+	-X $(KV).gitVersion=v$(KUBE)+mend.$(VERSION) -X $(KV).gitMajor=1 -X $(KV).gitMinor=37 \
+	-X $(KV).gitCommit=$(COMMIT) -X $(KV).gitTreeState=clean -X $(KV).buildDate=$(BUILDDATE)
+
+export GOFLAGS := -trimpath -buildvcs=false
+GO    := go
+BUILD := CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)'
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
+
+.PHONY: build
+build: payload ## bin/mend, with the container runtime inside, and bin/kubectl
+	$(BUILD) -o bin/mend ./cmd/mend
+	ln -sf mend bin/kubectl
+
+.PHONY: payload
+payload: ## the container runtime, CNI plugin and built-in images, to be embedded
+	$(MAKE) -C runtime payload
+
+.PHONY: demo
+demo: build ## build mend and walk through both documents on real containers
+	$(GO) build -o bin/walkthrough ./test/walkthrough
+	bin/walkthrough --mend bin/mend
+
+.PHONY: demo-simulated
+demo-simulated: build ## the same walk on the simulated runtime, without root
+	$(GO) build -o bin/walkthrough ./test/walkthrough
+	bin/walkthrough --mend bin/mend --simulate
+
+.PHONY: test
+test: build ## unit, properties, in-process with -race, end-to-end smoke
+	hack/test.sh
+
+.PHONY: e2e
+e2e: build ## the issues' tables at full length, on real containers
+	MEND_E2E=full hack/e2e.sh
+
+.PHONY: bench
+bench: build ## figures: start, memory, heal, restart
+	hack/bench.sh
+
+.PHONY: lint
+lint: ## golangci-lint with .golangci.yml
+	hack/lint.sh
+
+.PHONY: generate
+generate: ## write what is generated
+	hack/generate.sh
+
+.PHONY: verify
+verify: generate ## generated files are up to date
+	git diff --exit-code
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
