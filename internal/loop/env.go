@@ -28,9 +28,12 @@ type Env struct {
 // "deployments/status"). app refuses to start when two loops declare the same
 // write.
 type Declaration struct {
-	Name   string
-	Reads  []string
-	Writes []string
+	Name string
+	// EventSource is what this loop's events show as their source: the name of
+	// upstream's component, which people search for. Empty means Name.
+	EventSource string
+	Reads       []string
+	Writes      []string
 	// Build returns the loop, with its event handlers registered on
 	// env.Informers. It must not block or start goroutines.
 	Build func(env Env) (*Loop, error)
