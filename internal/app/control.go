@@ -1,0 +1,102 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Control is what the running mend offers on its socket, to root and its own
+// user only: the socket's directory is closed to everybody else.
+type Control interface {
+	// Status describes this process now. It must answer within a second, whatever
+	// state the parts are in.
+	Status(ctx context.Context) Status
+	// Down ends the process: the Pods first, in their grace periods, unless
+	// keepPods. It returns when everything but the process itself has ended.
+	Down(ctx context.Context, keepPods bool, tell Teller) error
+	// Samples turns on the stand-in images' loopback registry.
+	Samples(ctx context.Context) error
+}
+
+// maxSocketPath is the kernel's limit for the path of a unix socket.
+const maxSocketPath = 107
+
+// serveControl answers on the socket at path until ctx ends.
+func serveControl(ctx context.Context, path string, control Control, log *slog.Logger) error {
+	listener, err := listenUnix(path)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(control.Status(r.Context()))
+	})
+	mux.HandleFunc("POST /samples", func(w http.ResponseWriter, r *http.Request) {
+		if err := control.Samples(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	mux.HandleFunc("POST /down", func(w http.ResponseWriter, r *http.Request) {
+		tell := TellTo(flushing{w, http.NewResponseController(w)})
+		// Going down does not stop because the one who asked went away.
+		tell.Finish(control.Down(context.WithoutCancel(r.Context()), r.FormValue("keepPods") == "true", tell))
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		<-ctx.Done()
+		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = server.Shutdown(shutdown)
+	}()
+	go func() {
+		if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+			log.Error("control socket ended", "err", err)
+		}
+	}()
+	return nil
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s is longer than the %d bytes that the kernel takes: use a shorter --data-dir", path, maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	// The lock is ours, so a socket that is there belongs to a mend that died.
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// flushing sends each write on at once.
+type flushing struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
+}
+
+// ControlClient speaks to a running mend's socket.
+func ControlClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+	}}
+}
