@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+)
+
+const (
+	// CompactionInterval is the age at which old revisions are dropped. A list
+	// that is continued later than that gets 410 Expired and a fresh token.
+	CompactionInterval = 5 * time.Minute
+
+	// One member needs no patience for a leader: with these it serves after
+	// 30 ms instead of 300–700. They go back to 100/1000 ms when a second joins.
+	tickMs     = 10
+	electionMs = 50
+
+	// The store refuses writes above this size (NOSPACE) until it is compacted.
+	quotaBytes = 4 << 30
+
+	// A file with at least this much free space inside is rewritten at start.
+	defragThresholdMegabytes = 8
+
+	startTimeout = 60 * time.Second
+)
+
+// Config says where the store lives.
+type Config struct {
+	// DataDir is mend's data directory; the store uses its entries "format" and
+	// "etcd" and creates what is missing with mode 0700.
+	DataDir string
+	// Log receives warnings and errors of the store; nil means slog.Default().
+	Log *slog.Logger
+	// UnsafeNoFsync answers writes before they are on disk. For tests only.
+	UnsafeNoFsync bool
+}
+
+// Store is a running etcd member. Its methods may be called from any goroutine.
+type Store struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	log    *slog.Logger
+}
+
+// Open starts the store and returns when it serves. It fails with a one-line
+// error when the directory is not writable, was written by a newer mend, or
+// cannot be read; the directory is then unchanged.
+func Open(config Config) (*Store, error) {
+	if config.DataDir == "" {
+		return nil, errors.New("store: no data directory given")
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("store: data directory: %w", err)
+	}
+	if err := checkFormat(config.DataDir); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(config.DataDir, "etcd")
+	etcd, err := start(etcdConfig(dir, config))
+	if err != nil {
+		return nil, fmt.Errorf("store: %s cannot be opened: %s; restore it from a backup, or move it away to begin with an empty cluster", dir, oneLine(err))
+	}
+	if err := stampFormat(config.DataDir); err != nil {
+		etcd.Close()
+		return nil, err
+	}
+	s := &Store{etcd: etcd, client: v3client.New(etcd.Server), log: config.Log}
+	if err := s.disarmAlarms(); err != nil {
+		s.log.Warn("store alarms could not be read", "err", err)
+	}
+	return s, nil
+}
+
+// Client reaches the store in process. It has no endpoints and must not be
+// closed by its users.
+func (s *Store) Client() *clientv3.Client { return s.client }
+
+// Close ends the store; writes that were answered are on disk.
+func (s *Store) Close() error {
+	err := s.client.Close()
+	s.etcd.Close()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Failed is closed to with the error that ended the store by itself.
+func (s *Store) Failed() <-chan error { return s.etcd.Err() }
+
+// Health is nil when the store answers a consistent read and accepts writes.
+// The error names what is wrong: no leader, or NOSPACE with the sizes.
+func (s *Store) Health(ctx context.Context) error {
+	if _, err := s.client.Get(ctx, "health"); err != nil {
+		return fmt.Errorf("store does not answer: %w", err)
+	}
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("store alarms: %w", err)
+	}
+	for _, alarm := range alarms.Alarms {
+		return fmt.Errorf("store refuses writes: %s (%d MiB used of %d MiB)", alarm.Alarm,
+			s.etcd.Server.Backend().Size()>>20, int64(quotaBytes)>>20)
+	}
+	return nil
+}
+
+// Size is the size of the database file and the part of it in use, in bytes.
+func (s *Store) Size() (file, used int64) {
+	backend := s.etcd.Server.Backend()
+	return backend.Size(), backend.SizeInUse()
+}
+
+// disarmAlarms lifts NOSPACE when the defragmentation at start made room.
+func (s *Store) disarmAlarms() error {
+	if s.etcd.Server.Backend().Size() > quotaBytes*9/10 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil || len(alarms.Alarms) == 0 {
+		return err
+	}
+	_, err = s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	return err
+}
+
+func etcdConfig(dir string, config Config) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name = "mend"
+	cfg.Dir = dir
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
+	cfg.TickMs, cfg.ElectionMs = tickMs, electionMs
+	cfg.QuotaBackendBytes = quotaBytes
+	cfg.BootstrapDefragThresholdMegabytes = defragThresholdMegabytes
+	cfg.UnsafeNoFsync = config.UnsafeNoFsync
+	// Raft's in-memory tail and the snapshots it forces are sized for clusters
+	// with slow followers; a single member needs neither.
+	cfg.SnapshotCount = 10000
+	cfg.SnapshotCatchUpEntries = 1000
+	cfg.EnableGRPCGateway = false
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(config.Log))
+	return cfg
+}
+
+// start runs embed.StartEtcd so that its ways to give up (panic, and Fatal,
+// which our logger turns into a panic) become errors.
+func start(cfg *embed.Config) (*embed.Etcd, error) {
+	type result struct {
+		etcd *embed.Etcd
+		err  error
+	}
+	started := make(chan result, 1)
+	go func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				started <- result{err: fmt.Errorf("%v", cause)}
+			}
+		}()
+		etcd, err := embed.StartEtcd(cfg)
+		started <- result{etcd, err}
+	}()
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	var r result
+	select {
+	case r = <-started:
+	case <-timeout.C:
+		return nil, fmt.Errorf("no start within %s", startTimeout)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	select {
+	case <-r.etcd.Server.ReadyNotify():
+		return r.etcd, nil
+	case err := <-r.etcd.Err():
+		return nil, err
+	case <-timeout.C:
+		r.etcd.Close()
+		return nil, fmt.Errorf("not ready within %s", startTimeout)
+	}
+}
+
+func oneLine(err error) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+	return line
+}
