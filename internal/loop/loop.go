@@ -49,10 +49,9 @@ func (f Func) Sync(ctx context.Context, key string) (time.Time, error) { return 
 type Options struct {
 	Name       string
 	Reconciler Reconciler
-	Workers    int                    // default 4
-	Clock      clock.WithTicker       // default the real clock
-	Log        *slog.Logger           // default slog.Default()
-	OnPanic    func(key, what string) // told of every fenced panic; may be nil
+	Workers    int              // default 4
+	Clock      clock.WithTicker // default the real clock
+	Log        *slog.Logger     // default slog.Default()
 	// Order decides which waiting key is next; nil means first come, first
 	// served. Its methods are called one at a time.
 	Order workqueue.Queue[string]
@@ -62,6 +61,10 @@ type Options struct {
 type Loop struct {
 	opts  Options
 	queue workqueue.TypedRateLimitingInterface[string]
+
+	mu         sync.Mutex
+	panicked   int
+	panickedOn string
 }
 
 // New returns a loop that accepts keys at once and works on them after Run.
@@ -153,12 +156,23 @@ func (l *Loop) fenced(ctx context.Context, key string) (recheck time.Time, err e
 	defer func() {
 		if cause := recover(); cause != nil {
 			l.opts.Log.Error("panic in sync", "key", key, "panic", cause, "stack", string(debug.Stack()))
-			panics.WithLabelValues(l.opts.Name).Inc()
-			if l.opts.OnPanic != nil {
-				l.opts.OnPanic(key, fmt.Sprint(cause))
-			}
+			l.notePanic(key)
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
 	return l.opts.Reconciler.Sync(ctx, key)
+}
+
+func (l *Loop) notePanic(key string) {
+	panics.WithLabelValues(l.opts.Name).Inc()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.panicked, l.panickedOn = l.panicked+1, key
+}
+
+// Panics is how many panics were fenced since the start, and the key of the last.
+func (l *Loop) Panics() (n int, last string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.panicked, l.panickedOn
 }
