@@ -1,0 +1,173 @@
+// Package hostport keeps the ports of the host that lead to a Pod: two nftables maps
+// in the instance's table, one for ports on any of the host's addresses, one for ports
+// on a given one. The rules that look them up are made with the table, once; a Pod
+// only adds and removes elements.
+package hostport
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"golang.org/x/sys/unix"
+)
+
+// Names of the maps.
+const (
+	AnyMap  = "hostports-any"
+	AddrMap = "hostports-addr"
+)
+
+// Mapping is one port of the host and the Pod's port that it leads to, as CNI's
+// portMappings capability has it. Protocol is tcp (also when empty), udp or sctp.
+type Mapping struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"hostIP,omitempty"`
+}
+
+// Maps describes the two maps of a table, to create them or to look them up in rules.
+func Maps(table *nftables.Table) (byAny, byAddr *nftables.Set) {
+	target := nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
+	byAny = &nftables.Set{
+		Table: table, Name: AnyMap, IsMap: true, Concatenation: true, DataType: target,
+		KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService),
+	}
+	byAddr = &nftables.Set{
+		Table: table, Name: AddrMap, IsMap: true, Concatenation: true, DataType: target,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService),
+	}
+	return byAny, byAddr
+}
+
+// Table describes an instance's table.
+func Table(name string) *nftables.Table {
+	return &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+}
+
+// protocols are those of Kubernetes' container ports.
+var protocols = map[string]byte{"": unix.IPPROTO_TCP, "tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
+
+// Add leads the mappings' ports to a Pod. Mappings without a host port are skipped. It
+// fails when another Pod has one of the ports; then none is added.
+func Add(table string, pod netip.Addr, mappings []Mapping) error {
+	var anyElements, addrElements []nftables.SetElement
+	for _, m := range mappings {
+		if m.HostPort == 0 {
+			continue
+		}
+		e, hasAddr, err := element(pod, m)
+		switch {
+		case err != nil:
+			return err
+		case hasAddr:
+			addrElements = append(addrElements, e)
+		default:
+			anyElements = append(anyElements, e)
+		}
+	}
+	if len(anyElements)+len(addrElements) == 0 {
+		return nil
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	byAny, byAddr := Maps(Table(table))
+	if err := errors.Join(addElements(c, byAny, anyElements), addElements(c, byAddr, addrElements)); err != nil {
+		return err
+	}
+	err = c.Flush()
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("a host port of %s belongs to another Pod already", describe(mappings))
+	}
+	if err != nil {
+		return fmt.Errorf("add host ports %s: %w", describe(mappings), err)
+	}
+	return nil
+}
+
+func addElements(c *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
+	if len(elements) == 0 {
+		return nil
+	}
+	return c.SetAddElements(set, elements)
+}
+
+// element encodes a mapping: each part of a concatenation is padded to four bytes.
+func element(pod netip.Addr, m Mapping) (e nftables.SetElement, hasAddr bool, err error) {
+	proto, ok := protocols[strings.ToLower(m.Protocol)]
+	if !ok {
+		return e, false, fmt.Errorf("host port %d: unknown protocol %q", m.HostPort, m.Protocol)
+	}
+	key := append([]byte{proto, 0, 0, 0}, port(m.HostPort)...)
+	if m.HostIP != "" {
+		a, err := netip.ParseAddr(m.HostIP)
+		if err != nil {
+			return e, false, fmt.Errorf("host port %d: host IP %q: %w", m.HostPort, m.HostIP, err)
+		}
+		if a.Is6() && !a.IsUnspecified() {
+			return e, false, fmt.Errorf("host port %d: host IP %s: Pods have no IPv6 addresses", m.HostPort, a)
+		}
+		if hasAddr = !a.IsUnspecified(); hasAddr {
+			key = append(a.AsSlice(), key...)
+		}
+	}
+	return nftables.SetElement{Key: key, Val: append(pod.AsSlice(), port(m.ContainerPort)...)}, hasAddr, nil
+}
+
+func port(n uint16) []byte { return append(binaryutil.BigEndian.PutUint16(n), 0, 0) }
+
+func describe(mappings []Mapping) string {
+	var parts []string
+	for _, m := range mappings {
+		if m.HostPort != 0 {
+			parts = append(parts, fmt.Sprintf("%s:%d", m.HostIP, m.HostPort))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Remove takes away every port that leads to a Pod. It needs no list of them, so that
+// nothing has to be remembered for it. A table that is gone is no error.
+func Remove(table string, pod netip.Addr) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	byAny, byAddr := Maps(Table(table))
+	found := false
+	for _, set := range []*nftables.Set{byAny, byAddr} {
+		elements, err := c.GetSetElements(set)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list host ports: %w", err)
+		}
+		var gone []nftables.SetElement
+		for _, e := range elements {
+			if len(e.Val) >= 4 && netip.AddrFrom4([4]byte(e.Val[:4])) == pod {
+				gone = append(gone, e)
+			}
+		}
+		if len(gone) > 0 {
+			found = true
+			if err := c.SetDeleteElements(set, gone); err != nil {
+				return err
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("remove the host ports of %v: %w", pod, err)
+	}
+	return nil
+}
