@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# make e2e: the issues' tables at full length (MEND_E2E=full), or shortened for CI
+# (MEND_E2E=short). bin/mend must have been built.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+MEND_E2E="${MEND_E2E:-full}" go test -count=1 -timeout 80m ./test/e2e "$@"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# make test: everything that belongs to a change. bin/mend must have been built.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" != 0 ]; then
+	if [ "${CI:-}" = true ]; then
+		echo "make test: real containers need root, and under CI=true nothing may be left out" >&2
+		exit 1
+	fi
+	echo "make test: not root, so the tests on real containers are left out" >&2
+fi
+
+go vet ./...
+# Unit, properties, simulator, in process against the real API server. Some start
+# containers; those want the machine for themselves.
+mapfile -t packages < <(go list ./... | grep -v '^mend/test/e2e$')
+go test -race -timeout 15m -p 2 "${packages[@]}"
+# Goroutines are not raced here: the program under test is bin/mend, built without.
+MEND_E2E="${MEND_E2E:-smoke}" go test -count=1 -timeout 20m ./test/e2e
