@@ -14,13 +14,12 @@ import (
 	"strings"
 )
 
-// binary is one program that we ship, and how it is built. Dir is relative to
-// the repository's root.
+// binary is one program that we ship, and how it is built.
 type binary struct {
 	Name    string
-	Dir     string
+	Dir     string // of its module, relative to the repository's root
 	Package string
-	Tags    string
+	Tags    string // the variable in Dir's Makefile that holds its build tags; "" for none
 	Cgo     bool
 }
 
@@ -84,7 +83,11 @@ func list(root string, b binary, arch string) ([]listed, error) {
 	if b.Cgo {
 		cgo = "1"
 	}
-	cmd := exec.Command("go", "list", "-deps", "-tags="+b.Tags, "-json=ImportPath,Dir,Standard,Module", b.Package)
+	tags, err := buildTags(root, b)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("go", "list", "-deps", "-tags="+tags, "-json=ImportPath,Dir,Standard,Module", b.Package)
 	cmd.Dir = filepath.Join(root, b.Dir)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED="+cgo, "GOFLAGS=")
 	var stderr bytes.Buffer
@@ -94,6 +97,25 @@ func list(root string, b binary, arch string) ([]listed, error) {
 		return nil, fmt.Errorf("go list: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return decode(out)
+}
+
+// buildTags reads the assignment of b's tags in its Makefile, as go list wants it.
+func buildTags(root string, b binary) (string, error) {
+	if b.Tags == "" {
+		return "", nil
+	}
+	file := filepath.Join(root, b.Dir, "Makefile")
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(content)) {
+		name, value, ok := strings.Cut(line, ":=")
+		if ok && strings.TrimSpace(name) == b.Tags {
+			return strings.Join(strings.Fields(value), ","), nil
+		}
+	}
+	return "", fmt.Errorf("%s does not set %s", file, b.Tags)
 }
 
 func decode(out []byte) ([]listed, error) {

@@ -10,14 +10,15 @@ import (
 
 const output = "THIRD_PARTY_NOTICES"
 
-// Build tags as in runtime/Makefile: they decide what is linked.
+// shipped are the programs in a release. Build tags decide what is linked, so
+// they are taken from where the programs are built.
 var shipped = []binary{
 	{Name: "mend", Dir: ".", Package: "./cmd/mend"},
 	{Name: "mend-cni", Dir: ".", Package: "./cmd/mend-cni"},
 	{Name: "sample web image", Dir: ".", Package: "./images/web"},
-	{Name: "containerd", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd"},
-	{Name: "containerd-shim-runc-v2", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
-	{Name: "runc", Dir: "runtime", Package: "github.com/opencontainers/runc", Tags: "seccomp,netgo,osusergo", Cgo: true},
+	{Name: "containerd", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd", Tags: "TAGS"},
+	{Name: "containerd-shim-runc-v2", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", Tags: "TAGS"},
+	{Name: "runc", Dir: "runtime", Package: "github.com/opencontainers/runc", Tags: "RUNC_TAGS", Cgo: true},
 }
 
 func main() {

@@ -136,6 +136,30 @@ func TestGenerateListsWhatAPackageLinks(t *testing.T) {
 	}
 }
 
+func TestBuildTagsAreTheMakefiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "m/Makefile"), "RUNC_TAGS := seccomp\nTAGS      := no_zfs  netgo\n")
+	got, err := buildTags(dir, binary{Dir: "m", Tags: "TAGS"})
+	if err != nil || got != "no_zfs,netgo" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := buildTags(dir, binary{Dir: "m", Tags: "OTHER"}); err == nil || !strings.Contains(err.Error(), "Makefile does not set OTHER") {
+		t.Errorf("a variable that is not there: got error %v", err)
+	}
+	if got, err := buildTags(dir, binary{Dir: "none"}); err != nil || got != "" {
+		t.Errorf("no tags: got %q, %v", got, err)
+	}
+}
+
+// The real Makefile must keep the form that buildTags reads.
+func TestEveryShippedBinaryHasItsTags(t *testing.T) {
+	for _, b := range shipped {
+		if tags, err := buildTags("../..", b); err != nil || (b.Tags != "" && tags == "") {
+			t.Errorf("%s: tags %q, %v", b.Name, tags, err)
+		}
+	}
+}
+
 func TestCheckNamesTheFirstDifference(t *testing.T) {
 	for name, tc := range map[string]struct{ old, now, want string }{
 		"changed": {"a\nb", "a\nc", `line 2 is "b", should be "c"`},
