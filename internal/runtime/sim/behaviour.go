@@ -57,8 +57,7 @@ type Delay struct {
 
 // Pull says how a pull of an image goes. Error may use {image} (the full
 // reference), {host}, {path} and {tag}; Code is a grpc code by name ("NotFound",
-// "Unavailable"), default Unknown. Missing also hides the image from
-// ImageStatus and ListImages.
+// "Unavailable"), default Unknown.
 type Pull struct {
 	Delay `json:",inline"`
 	Error string `json:"error,omitempty"`
@@ -93,10 +92,13 @@ type Stop struct {
 type Listen struct {
 	Ports  []int32 `json:"ports,omitempty"`
 	Refuse bool    `json:"refuse,omitempty"`
-	// HealthStatus is what /healthz and /readyz answer once ready; default 200.
+	// HealthStatus is what /healthz answers once the container is ready;
+	// default 200. Other images than the sample answer the same on every path.
 	HealthStatus int `json:"healthStatus,omitempty"`
 	// Latency is added to every answer.
 	Latency metav1.Duration `json:"latency,omitempty"`
+	// Sample lets the container answer and obey as the sample web image does.
+	Sample bool `json:"sample,omitempty"`
 }
 
 // ExecRule answers a command that is run inside a container. Rules come before

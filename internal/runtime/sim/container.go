@@ -31,11 +31,16 @@ type container struct {
 	config  *runtimeapi.ContainerConfig
 	image   *image
 	traits  traits
-	argv    []string   // command and arguments, or the image's entrypoint
-	logPath string     // empty: output is dropped
-	logMu   sync.Mutex // orders writes to the log
+	argv    []string             // command and arguments, or the image's entrypoint
+	logPath string               // empty: output is dropped
+	files   memory               // what it wrote outside mounts
+	web     web                  // its state as a server
+	logMu   sync.Mutex           // orders writes to the log
+	viewers map[*viewer]struct{} // attached, guarded by logMu
+	program *shell               // used by the schedule's goroutine only
 
-	// Guarded by Runtime.mu.
+	// Guarded by Runtime.mu. All above is set once, or guards itself.
+	limits                     *runtimeapi.LinuxContainerResources
 	state                      runtimeapi.ContainerState
 	starting                   bool
 	created, started, finished int64 // ns
@@ -82,6 +87,7 @@ func (r *Runtime) CreateContainer(_ context.Context, sandboxID string, config *r
 		created: r.clock.Now().UnixNano(),
 		state:   runtimeapi.ContainerState_CONTAINER_CREATED,
 	}
+	c.limits = c.config.GetLinux().GetResources()
 	if len(argv) == 0 {
 		argv = c.traits.entrypoint
 	}
@@ -159,13 +165,13 @@ func (r *Runtime) run(c *container) {
 	c.pid = r.newPID()
 	c.readyAt = now.Add(c.traits.ready.of(seed, c.timingKey("ready")...))
 	r.emit(c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.box)
+	// What the container prints and runs happens outside the lock, behind the
+	// start, as in a process of its own.
+	r.later(c, "program", 0, func() { r.begin(c) })
 	if exit := c.traits.exit; exit != nil {
 		after := spread(seed, exit.After.Duration, exit.Spread.Duration, c.timingKey("exit")...)
 		r.later(c, "exit", after, func() { r.end(c, ending{code: exit.Code, reason: exit.Reason}) })
 	}
-	// What the container prints and runs happens outside the lock, behind the
-	// start, as in a process of its own.
-	r.later(c, "program", 0, func() { r.begin(c) })
 }
 
 // later runs do after a delay unless the container has ended by then; for one
@@ -251,17 +257,25 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 func (r *Runtime) terminate(c *container) {
 	stop := c.traits.stop
 	if stop == nil {
-		stop = &Stop{Ignore: isShellProgram(c.argv)}
+		// A process with id 1 that has no handler for a signal ignores it; so do
+		// sh, sleep and their like. Servers have one.
+		stop = &Stop{Ignore: !c.isServer()}
 	}
-	if stop.Ignore {
+	if stop.Ignore || c.web.isDeaf() {
 		return
 	}
 	delay := stop.of(r.behaviour.Seed, c.timingKey("stop")...)
-	if delay <= 0 {
+	switch {
+	case c.traits.listen.Sample && c.isServer():
+		r.later(c, "stop", delay, func() {
+			r.print(c, "web: terminating")
+			r.end(c, ending{code: stop.Code})
+		})
+	case delay <= 0:
 		r.finish(c, ending{code: stop.Code})
-		return
+	default:
+		r.later(c, "stop", delay, func() { r.end(c, ending{code: stop.Code}) })
 	}
-	r.later(c, "stop", delay, func() { r.end(c, ending{code: stop.Code}) })
 }
 
 // RemoveContainer kills and removes; one that is gone is no error.
@@ -372,7 +386,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 		Annotations: c.config.Annotations,
 		Mounts:      c.config.Mounts,
 		LogPath:     c.logPath,
-		Resources:   &runtimeapi.ContainerResources{Linux: c.config.GetLinux().GetResources()},
+		Resources:   &runtimeapi.ContainerResources{Linux: c.limits},
 		StopSignal:  c.config.StopSignal,
 	}
 }
@@ -385,13 +399,8 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, id string, resourc
 	if c == nil {
 		return notFound(id)
 	}
-	// A status handed out earlier points to the old configuration: replace it.
-	config := proto.CloneOf(c.config)
-	if config.Linux == nil {
-		config.Linux = &runtimeapi.LinuxContainerConfig{}
-	}
-	config.Linux.Resources = proto.CloneOf(resources.GetLinux())
-	c.config = config
+	// A status handed out earlier points to the old limits: replace them.
+	c.limits = proto.CloneOf(resources.GetLinux())
 	return nil
 }
 

@@ -49,7 +49,8 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	byAddress  map[netip.Addr]*sandbox
-	images     map[string]*image // by full name
+	onHost     map[*sandbox]struct{} // sandboxes on the host's network
+	images     map[string]*image     // by full name
 	listeners  map[*subscriber]struct{}
 	serial     uint64
 	lastPID    int
@@ -77,6 +78,7 @@ func New(options Options) *Runtime {
 		sandboxes:  map[string]*sandbox{},
 		containers: map[string]*container{},
 		byAddress:  map[netip.Addr]*sandbox{},
+		onHost:     map[*sandbox]struct{}{},
 		images:     map[string]*image{},
 		listeners:  map[*subscriber]struct{}{},
 		lastPID:    firstPID,

@@ -14,6 +14,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// newRuntime is a runtime that ends with the test.
+func newRuntime(t *testing.T, options Options) *Runtime {
+	t.Helper()
+	r := New(options)
+	t.Cleanup(r.Stop)
+	return r
+}
+
 // podConfig is the configuration of a sandbox named name, with logs below dir.
 func podConfig(name, dir string) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{
@@ -65,7 +73,7 @@ func statusOf(t *testing.T, r *Runtime, id string) *runtimeapi.ContainerStatus {
 
 func TestContainerLifeEmitsItsEventsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Behaviour: DefaultBehaviour().WithRules(Rule{Exit: &Exit{Code: 3}})})
+		r := newRuntime(t, Options{Behaviour: DefaultBehaviour().WithRules(Rule{Exit: &Exit{Code: 3}})})
 		r.behaviour.Rules[0].Exit.After.Duration = 2 * time.Second
 		events := make(chan *runtimeapi.ContainerEventResponse, 100)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +85,7 @@ func TestContainerLifeEmitsItsEventsInOrder(t *testing.T) {
 		if got := statusOf(t, r, id).State; got != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			t.Fatalf("state after start = %v", got)
 		}
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		synctest.Wait()
 		end := statusOf(t, r, id)
 		if end.State != runtimeapi.ContainerState_CONTAINER_EXITED || end.ExitCode != 3 || end.Reason != "Error" {
@@ -113,8 +121,8 @@ func TestContainerLifeEmitsItsEventsInOrder(t *testing.T) {
 func TestLogFileIsThereAtStartInCRIFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		r := New(Options{Behaviour: DefaultBehaviour().WithRules(Rule{Log: []string{"one", "two"}})})
-		startContainer(t, r, podConfig("a", dir), containerConfig("app", "nginx"))
+		r := newRuntime(t, Options{Behaviour: DefaultBehaviour().WithRules(Rule{Log: []string{"one", "two"}})})
+		startContainer(t, r, podConfig("a", dir), containerConfig("app", "quiet:1"))
 		synctest.Wait()
 		data, err := os.ReadFile(filepath.Join(dir, "app/0.log"))
 		if err != nil {

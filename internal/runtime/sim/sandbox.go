@@ -22,6 +22,7 @@ type sandbox struct {
 	pid     int
 	address netip.Addr // invalid on the host's network
 	members []*container
+	files   memory // what its containers wrote below mounts, by host path
 }
 
 // RunPodSandbox takes the behaviour's sandbox delay and gives the sandbox an
@@ -64,6 +65,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	r.sandboxes[box.id] = box
 	if address.IsValid() {
 		r.byAddress[address] = box
+	} else {
+		r.onHost[box] = struct{}{}
 	}
 	r.emit(box.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, box)
 	r.emit(box.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, box)
@@ -93,6 +96,7 @@ func (r *Runtime) stopSandbox(box *sandbox) {
 		return
 	}
 	box.ready = false
+	delete(r.onHost, box)
 	if box.address.IsValid() {
 		delete(r.byAddress, box.address)
 		r.podRange.release(box.address)

@@ -39,7 +39,7 @@ func (s *schedule) after(delay time.Duration, do func()) (cancel func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.added++
-	item := &entry{at: s.clock.Now().Add(delay), order: s.added, do: do}
+	item := &entry{at: s.clock.Now().Add(delay), order: s.added, do: do, index: -1}
 	if s.stopped {
 		return func() bool { return false }
 	}
@@ -69,6 +69,9 @@ func (s *schedule) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
+	for _, item := range s.waiting {
+		item.index = -1
+	}
 	s.waiting = nil
 	s.wake()
 }
