@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Spread is a distribution, in seconds.
+type Spread struct {
+	Count  int     `json:"count"`
+	Min    float64 `json:"min"`
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+// spread of at least one time. With fewer than 100 the 99th percentile is the
+// maximum.
+func spread(times []time.Duration) *Spread {
+	sorted := slices.Sorted(slices.Values(times))
+	at := func(quantile float64) float64 {
+		index := int(quantile * float64(len(sorted)))
+		return sorted[min(index, len(sorted)-1)].Seconds()
+	}
+	return &Spread{Count: len(sorted), Min: at(0), Median: at(0.5), P99: at(0.99), Max: at(1)}
+}
+
+// ProcessAccount is what one process took while the bench ran. Memory is
+// resident bytes.
+type ProcessAccount struct {
+	PID        int     `json:"pid"`
+	Command    string  `json:"command"`
+	PeakBytes  int64   `json:"peakBytes"`
+	CPUSeconds float64 `json:"cpuSeconds"`
+}
+
+type accounts struct {
+	list    []ProcessAccount
+	stopped chan struct{}
+	done    chan struct{}
+}
+
+// startAccounts samples the processes' memory until end.
+func startAccounts(pids []int) *accounts {
+	a := &accounts{stopped: make(chan struct{}), done: make(chan struct{})}
+	for _, pid := range pids {
+		cpu, _ := cpuSeconds(pid)
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		a.list = append(a.list, ProcessAccount{PID: pid, Command: strings.TrimSpace(string(command)), CPUSeconds: -cpu})
+	}
+	go a.sample()
+	return a
+}
+
+func (a *accounts) sample() {
+	defer close(a.done)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		for i := range a.list {
+			a.list[i].PeakBytes = max(a.list[i].PeakBytes, residentBytes(a.list[i].PID))
+		}
+		select {
+		case <-ticker.C:
+		case <-a.stopped:
+			return
+		}
+	}
+}
+
+func (a *accounts) end() []ProcessAccount {
+	close(a.stopped)
+	<-a.done
+	for i := range a.list {
+		cpu, err := cpuSeconds(a.list[i].PID)
+		if err == nil {
+			a.list[i].CPUSeconds += cpu
+		}
+	}
+	return a.list
+}
+
+// clockTick is USER_HZ, which is 100 on every architecture that Go runs on.
+const clockTick = 100
+
+// cpuSeconds is user and system time of the process.
+func cpuSeconds(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The command in parentheses may hold spaces; utime and stime are fields 14
+	// and 15, the 12th and 13th behind it.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat is short", pid)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return float64(ticks) / clockTick, nil
+}
+
+func residentBytes(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// Print writes the result as a table for people.
+func (r Result) Print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(out, "%d replicas in %d Deployments on %s\n", r.Replicas, r.Deployments, r.Server)
+	for _, step := range r.Steps {
+		fmt.Fprintf(table, "%s\t%.2f s\t%.0f Pods/s\t\n", step.Name, step.Seconds, step.PerPod)
+	}
+	printSpread(table, "heal", r.Heal)
+	for _, requests := range r.Requests {
+		fmt.Fprintf(table, "%s\t%.0f/s\t\t\n", requests.Name, requests.PerSecond)
+	}
+	printSpread(table, "write to watch event", r.Watch)
+	for _, process := range r.Processes {
+		fmt.Fprintf(table, "%s (pid %d)\t%d MiB peak\t%.2f s CPU\t\n", process.Command, process.PID, process.PeakBytes>>20, process.CPUSeconds)
+	}
+	return table.Flush()
+}
+
+func printSpread(out io.Writer, name string, s *Spread) {
+	if s != nil {
+		fmt.Fprintf(out, "%s\t%.1f ms median\tmin %.1f, p99 %.1f, max %.1f (n=%d)\t\n", name, s.Median*1000, s.Min*1000, s.P99*1000, s.Max*1000, s.Count)
+	}
+}
