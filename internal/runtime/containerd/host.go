@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mend/internal/runtime/cleanup"
 	"mend/internal/runtime/containerd/bundle"
 )
 
@@ -100,48 +100,18 @@ func removeOldBundles(cfg Config, current string) {
 	if err != nil {
 		return
 	}
-	used, err := programsInUse()
-	if err != nil {
-		return // unknown: keep everything
-	}
 	for _, e := range entries {
 		dir := filepath.Join(cfg.binParent(), e.Name())
-		if !e.IsDir() || e.Name() == current || len(e.Name()) != len(current) || anyBelow(used, dir) {
+		if !e.IsDir() || e.Name() == current || len(e.Name()) != len(current) {
 			continue
 		}
-		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if users, err := cleanup.ProgramsBelow(dir); err != nil || len(users) > 0 {
+			continue
+		}
+		if err := cleanup.RemoveTree(dir); err != nil {
 			cfg.Log.Warn("programs of an earlier mend could not be removed", "dir", dir, "err", err)
 		}
 	}
-}
-
-// programsInUse maps the executables that processes run from to one of their pids.
-func programsInUse() (map[string]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	used := map[string]int{}
-	for _, e := range entries {
-		var pid int
-		if _, err := fmt.Sscanf(e.Name(), "%d", &pid); err != nil {
-			continue
-		}
-		// Kernel threads have no executable; processes may end under us.
-		if exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe")); err == nil {
-			used[exe] = pid
-		}
-	}
-	return used, nil
-}
-
-func anyBelow(paths map[string]int, dir string) bool {
-	for p := range paths {
-		if strings.HasPrefix(p, dir+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // ErrEmpty is what Start returns in a mend without payload.

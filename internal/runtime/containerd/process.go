@@ -222,3 +222,12 @@ func (c Config) lock() (*os.File, error) {
 	}
 	return f, nil
 }
+
+// lockIfThere is lock for an instance that may never have run: it makes no run
+// directory and then returns nil.
+func (c Config) lockIfThere() (*os.File, error) {
+	if _, err := os.Stat(c.RunDir); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return c.lock()
+}

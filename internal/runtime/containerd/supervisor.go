@@ -156,7 +156,11 @@ func (s *Supervisor) adoptOrStart(ctx context.Context) (*running, error) {
 		p, err = s.findListener()
 	}
 	if errors.Is(err, errGone) {
-		return s.start(ctx)
+		r, err := s.start(ctx)
+		if errors.Is(err, errOtherListens) {
+			return s.adoptOrStart(ctx)
+		}
+		return r, err
 	}
 	if err != nil {
 		return nil, err
@@ -204,8 +208,15 @@ func (s *Supervisor) start(ctx context.Context) (*running, error) {
 		endErr := r.end(ctx, stopGrace)
 		return nil, errors.Join(fmt.Errorf("containerd does not come up: %w%s", err, s.cfg.logTail()), endErr)
 	}
+	// Another one answered on our socket while ours waits for its database: one that
+	// was coming up, unrecorded, when we looked.
+	if pid, err := listener(s.cfg.socket()); err == nil && pid != r.pid {
+		return nil, errors.Join(errOtherListens, r.end(ctx, stopGrace), remove(s.cfg.recordFile()))
+	}
 	return r, nil
 }
+
+var errOtherListens = errors.New("another containerd listens on the instance's socket")
 
 func (s *Supervisor) spawn() (*running, error) {
 	rotateLog(s.cfg.LogFile())
@@ -367,7 +378,7 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 		<-r.exited
 	}
 	r.close()
-	return errors.Join(remove(s.cfg.recordFile()), remove(s.cfg.socket()), remove(s.cfg.socket()+".ttrpc"))
+	return errors.Join(remove(s.cfg.recordFile()), remove(s.cfg.socket()))
 }
 
 // remove deletes a file that may be gone.
