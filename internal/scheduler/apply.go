@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"mend/internal/loop"
 )
@@ -26,6 +27,33 @@ const (
 	// Upstream retries such Pods in the same rhythm.
 	remindAfter = 5 * time.Minute
 )
+
+// podAPI is what the scheduler writes through; the simulation puts faults here.
+type podAPI interface {
+	// Bind assigns the Pod to the binding's target.
+	Bind(ctx context.Context, binding *v1.Binding) error
+	// Get reads the Pod as it is now, not from a cache.
+	Get(ctx context.Context, namespace, name string) (*v1.Pod, error)
+	// PatchStatus applies a strategic merge patch to the Pod's status.
+	PatchStatus(ctx context.Context, namespace, name string, patch []byte) error
+}
+
+// clientAPI is podAPI on a real client.
+type clientAPI struct{ client kubernetes.Interface }
+
+func (a clientAPI) Bind(ctx context.Context, binding *v1.Binding) error {
+	return a.client.CoreV1().Pods(binding.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+}
+
+func (a clientAPI) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	return a.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (a clientAPI) PatchStatus(ctx context.Context, namespace, name string, patch []byte) error {
+	_, err := a.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	return err
+}
 
 // apply carries a plan out and returns when to report again.
 func (s *Scheduler) apply(ctx context.Context, d decision) (time.Time, error) {
@@ -49,10 +77,10 @@ func (s *Scheduler) apply(ctx context.Context, d decision) (time.Time, error) {
 // same name must be planned for itself. The resourceVersion is not: our own
 // condition may have just moved it on.
 func (s *Scheduler) bind(ctx context.Context, pod *v1.Pod, to *Bind) error {
-	err := s.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
+	err := s.api.Bind(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: to.Node},
-	}, metav1.CreateOptions{})
+	})
 	switch {
 	case err == nil:
 		s.bound(pod, to)
@@ -60,11 +88,8 @@ func (s *Scheduler) bind(ctx context.Context, pod *v1.Pod, to *Bind) error {
 	case apierrors.IsNotFound(err):
 		s.forget(pod)
 		return nil
-	case apierrors.IsConflict(err):
+	case isRefusal(err):
 		return s.resolve(ctx, pod, to, err)
-	case isDefinite(err):
-		s.forget(pod)
-		return s.reportError(ctx, pod, err)
 	default:
 		// Perhaps bound, perhaps not: the Pod goes on counting, and the next
 		// sync sends the same binding.
@@ -72,22 +97,23 @@ func (s *Scheduler) bind(ctx context.Context, pod *v1.Pod, to *Bind) error {
 	}
 }
 
-// resolve finds out what a conflict means: that an earlier binding, ours or
-// another's, came through, or that the Pod is not the one planned for.
-func (s *Scheduler) resolve(ctx context.Context, pod *v1.Pod, to *Bind, conflict error) error {
-	live, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+// resolve finds out what a refusal means. It need not mean that the Pod is not
+// bound: an earlier binding of ours, its answer lost, or another's may have come
+// through.
+func (s *Scheduler) resolve(ctx context.Context, pod *v1.Pod, to *Bind, refusal error) error {
+	live, err := s.api.Get(ctx, pod.Namespace, pod.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		s.forget(pod)
 		return nil
 	case err != nil:
-		return fmt.Errorf("binding conflict (%w), and looking for its cause failed: %w", conflict, err)
+		return fmt.Errorf("binding refused (%w), and looking at the pod failed: %w", refusal, err)
 	case live.UID != pod.UID, live.DeletionTimestamp != nil && live.Spec.NodeName == "":
 		s.forget(pod)
 		return nil
 	case live.Spec.NodeName == "":
 		s.forget(pod)
-		return s.reportError(ctx, live, conflict)
+		return s.reportError(ctx, live, refusal)
 	case live.Spec.NodeName == to.Node:
 		s.bound(pod, to)
 		return nil
@@ -103,7 +129,7 @@ func (s *Scheduler) bound(pod *v1.Pod, to *Bind) {
 		a.confirmed = true
 	}
 	s.mu.Unlock()
-	s.log.Info("pod bound", "pod", pod.Namespace+"/"+pod.Name, "node", to.Node)
+	s.log.Info("pod bound", "pod", keyOf(pod), "node", to.Node)
 	s.events.Event(pod, v1.EventTypeNormal, eventScheduled, to.Why)
 }
 
@@ -134,9 +160,9 @@ func (s *Scheduler) forget(pod *v1.Pod) {
 	}
 }
 
-// isDefinite says whether the API server has surely not bound the Pod: it
-// answered, and with a refusal.
-func isDefinite(err error) bool {
+// isRefusal says whether the API server has surely not acted on this request: it
+// answered, and with a no.
+func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -159,16 +185,15 @@ func (s *Scheduler) setCondition(ctx context.Context, pod *v1.Pod, reason, messa
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(s.clock.Now()),
 	}
+	var now told
 	for _, old := range pod.Status.Conditions {
-		if old.Type != v1.PodScheduled {
-			continue
-		}
-		if old.Status == condition.Status {
+		if old.Type == v1.PodScheduled && old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
+			now = told{old.Reason, old.Message}
 		}
-		if old.Status == condition.Status && old.Reason == reason && old.Message == message {
-			return nil
-		}
+	}
+	if s.lastTold(pod.UID, now) == (told{reason, message}) {
+		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
@@ -177,15 +202,37 @@ func (s *Scheduler) setCondition(ctx context.Context, pod *v1.Pod, reason, messa
 	if err != nil {
 		return fmt.Errorf("encode condition: %w", err)
 	}
-	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status")
+	err = s.api.PatchStatus(ctx, pod.Namespace, pod.Name, patch)
 	switch {
+	case err == nil:
+		s.tell(pod, told{reason, message})
+		return nil
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
 		return loop.ErrStale
 	default:
+		s.tell(pod, told{}) // it may have been written
 		return err
+	}
+}
+
+// lastTold is what was last written to the Pod, or now when nothing was.
+func (s *Scheduler) lastTold(pod types.UID, now told) told {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.told[pod]; ok {
+		return last
+	}
+	return now
+}
+
+func (s *Scheduler) tell(pod *v1.Pod, what told) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Its deletion may have been seen meanwhile, and comes only once.
+	if cached := s.lookup(keyOf(pod)); cached != nil && cached.UID == pod.UID {
+		s.told[pod.UID] = what
 	}
 }
 

@@ -56,20 +56,23 @@ func lastSeen(obj any) any {
 	return obj
 }
 
+func keyOf(pod *v1.Pod) string { return cache.MetaObjectToName(pod).String() }
+
 func (s *Scheduler) podSeen(before, pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		if isOurs(pod) && (before == nil || asksAgain(before, pod)) {
-			s.again(cache.MetaObjectToName(pod).String())
+			s.again(keyOf(pod))
 		}
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.assumed, pod.UID)
+	delete(s.told, pod.UID)
 	old, counted := s.cluster.placementOf(pod.UID)
 	version := s.cluster.version
 	s.cluster.SetPod(pod)
-	s.leave(cache.MetaObjectToName(pod).String())
+	s.leave(keyOf(pod))
 	if counted && s.cluster.version != version {
 		s.tryOn(old.node)
 	}
@@ -79,7 +82,8 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.assumed, pod.UID)
-	s.leave(cache.MetaObjectToName(pod).String())
+	delete(s.told, pod.UID)
+	s.leave(keyOf(pod))
 	if node := s.cluster.RemovePod(pod.UID); node != "" {
 		s.tryOn(node)
 	}

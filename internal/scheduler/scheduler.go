@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -39,7 +38,7 @@ func Declaration() loop.Declaration {
 // Scheduler is the loop's reconciler; keys are Pods. Sync may be called from
 // several goroutines.
 type Scheduler struct {
-	client kubernetes.Interface
+	api    podAPI
 	events record.EventRecorder
 	clock  clock.Clock
 	log    *slog.Logger
@@ -53,7 +52,12 @@ type Scheduler struct {
 	cluster *Cluster
 	waiting *waiting
 	assumed map[types.UID]*assumption
+	// told is the condition last written to each Pod that is not bound: the
+	// cache may not show it yet, and must not be believed to.
+	told map[types.UID]told
 }
+
+type told struct{ reason, message string }
 
 // assumption is a binding of ours that the cache has not shown yet. The Pod
 // counts on its node from the moment the node is chosen until the cache shows
@@ -69,9 +73,9 @@ func build(env loop.Env) (*loop.Loop, error) {
 	pods := env.Informers.Core().V1().Pods().Informer()
 	nodes := env.Informers.Core().V1().Nodes().Informer()
 	s := &Scheduler{
-		client: env.Client, events: env.Events, clock: env.Clock, log: env.Log, store: pods.GetStore(),
+		api: clientAPI{env.Client}, events: env.Events, clock: env.Clock, log: env.Log, store: pods.GetStore(),
 		turns: newTurnstile(), cluster: NewCluster(), waiting: newWaiting(),
-		assumed: map[types.UID]*assumption{},
+		assumed: map[types.UID]*assumption{}, told: map[types.UID]told{},
 	}
 	l := loop.New(loop.Options{
 		Name: "scheduler", Reconciler: s, Workers: workers, Clock: env.Clock, Log: env.Log,
