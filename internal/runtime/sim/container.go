@@ -183,7 +183,7 @@ func (r *Runtime) later(c *container, purpose string, delay time.Duration, do fu
 	if c.timers == nil {
 		c.timers = map[string]func() bool{}
 	}
-	c.timers[purpose] = r.schedule.after(delay, do)
+	c.timers[purpose] = r.schedule.After(delay, do)
 }
 
 // end finishes a container from outside the lock.

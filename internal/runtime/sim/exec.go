@@ -201,7 +201,7 @@ func (r *Runtime) withTimeout(ctx context.Context, timeout time.Duration) (conte
 	if timeout <= 0 {
 		return limited, cancel
 	}
-	takeBack := r.schedule.after(timeout, cancel)
+	takeBack := r.schedule.After(timeout, cancel)
 	return limited, func() {
 		takeBack()
 		cancel()

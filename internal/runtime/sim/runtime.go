@@ -15,6 +15,8 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+
+	"mend/internal/schedule"
 )
 
 var (
@@ -39,7 +41,7 @@ type Options struct {
 type Runtime struct {
 	clock    clock.WithTicker
 	log      *slog.Logger
-	schedule *schedule
+	schedule *schedule.Schedule
 	boot     time.Time
 	streams  streams
 
@@ -71,7 +73,7 @@ func New(options Options) *Runtime {
 	r := &Runtime{
 		clock:      options.Clock,
 		log:        options.Log,
-		schedule:   newSchedule(options.Clock),
+		schedule:   schedule.New(options.Clock),
 		boot:       options.Clock.Now(),
 		behaviour:  options.Behaviour,
 		podRange:   newAddresses(options.PodRange),
@@ -103,7 +105,7 @@ func (r *Runtime) SetBehaviour(behaviour *Behaviour) {
 // Stop drops all timed behaviour and closes the streaming server. The state
 // stays readable.
 func (r *Runtime) Stop() {
-	r.schedule.stop()
+	r.schedule.Stop()
 	r.streams.close()
 }
 

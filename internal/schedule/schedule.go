@@ -1,4 +1,4 @@
-package sim
+package schedule
 
 import (
 	"container/heap"
@@ -8,10 +8,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// schedule runs functions at given times. One goroutine serves all of them and
+// Schedule runs functions at given times. One goroutine serves all of them and
 // exists only while something waits. Functions due at the same time run in the
-// order in which they were added.
-type schedule struct {
+// order in which they were added. Its methods may be called from any goroutine,
+// also from a function that it runs.
+type Schedule struct {
 	clock clock.WithTicker
 
 	mu      sync.Mutex
@@ -29,13 +30,14 @@ type entry struct {
 	index int // in the heap; -1 once taken out
 }
 
-func newSchedule(c clock.WithTicker) *schedule {
-	return &schedule{clock: c, changed: make(chan struct{}, 1)}
+// New returns an empty schedule.
+func New(c clock.WithTicker) *Schedule {
+	return &Schedule{clock: c, changed: make(chan struct{}, 1)}
 }
 
-// after runs do once the delay has passed. The returned function takes it back
-// and reports whether it came in time.
-func (s *schedule) after(delay time.Duration, do func()) (cancel func() bool) {
+// After runs do once the delay has passed. Do must return soon: the others wait
+// for it. The returned function takes it back and reports whether it came in time.
+func (s *Schedule) After(delay time.Duration, do func()) (cancel func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.added++
@@ -50,10 +52,10 @@ func (s *schedule) after(delay time.Duration, do func()) (cancel func() bool) {
 	} else if item.index == 0 {
 		s.wake()
 	}
-	return func() bool { return s.cancel(item) }
+	return func() bool { return s.takeBack(item) }
 }
 
-func (s *schedule) cancel(item *entry) bool {
+func (s *Schedule) takeBack(item *entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if item.index < 0 {
@@ -64,8 +66,8 @@ func (s *schedule) cancel(item *entry) bool {
 	return true
 }
 
-// stop drops everything that waits; later additions are dropped too.
-func (s *schedule) stop() {
+// Stop drops everything that waits; later additions are dropped too.
+func (s *Schedule) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
@@ -76,14 +78,14 @@ func (s *schedule) stop() {
 	s.wake()
 }
 
-func (s *schedule) wake() {
+func (s *Schedule) wake() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *schedule) run() {
+func (s *Schedule) run() {
 	for {
 		due, wait, done := s.next()
 		switch {
@@ -104,7 +106,7 @@ func (s *schedule) run() {
 
 // next returns a function that is due, or how long until one is, or that
 // nothing waits any more, in which case the goroutine counts as gone.
-func (s *schedule) next() (due func(), wait time.Duration, done bool) {
+func (s *Schedule) next() (due func(), wait time.Duration, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
