@@ -52,7 +52,7 @@ func (s *Server) build() error {
 	if err := s.generic.AddPostStartHook("system-namespaces", s.systemNamespacesHook); err != nil {
 		return err
 	}
-	if err := s.generic.AddReadyzChecks(healthz.NamedCheck("shutdown", func(*http.Request) error { return s.base.Err() })); err != nil {
+	if err := s.generic.AddReadyzChecks(healthz.NamedCheck("running", func(*http.Request) error { return s.base.Err() })); err != nil {
 		return err
 	}
 	s.generic.PrepareRun()

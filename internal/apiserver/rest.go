@@ -133,11 +133,3 @@ type resettingSubresource struct{ subresource }
 func (r *resettingSubresource) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return r.store.GetResetFields()
 }
-
-// filteringSubresource says which fields are the only ones a write changes.
-type filteringSubresource struct{ subresource }
-
-// GetResetFieldsFilter implements rest.ResetFieldsFilterStrategy.
-func (r *filteringSubresource) GetResetFieldsFilter() map[fieldpath.APIVersion]fieldpath.Filter {
-	return r.store.UpdateStrategy.(*strategy).GetResetFieldsFilter()
-}

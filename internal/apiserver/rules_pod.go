@@ -69,22 +69,6 @@ var podStatusRules = rules{
 	graceful: podRules.graceful,
 }
 
-var podEphemeralContainersRules = rules{
-	resetsAllBut: []string{"spec.ephemeralContainers"},
-	prepareUpdate: onChange(func(p, old *core.Pod) {
-		wanted := p.Spec.EphemeralContainers
-		p.Spec, p.Status = *old.Spec.DeepCopy(), old.Status
-		metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)
-		p.Spec.EphemeralContainers = wanted
-		pod.DropDisabledPodFields(p, old)
-		bumpPodGeneration(p, old)
-	}),
-	validateUpdate: checkChange(func(p, old *core.Pod) field.ErrorList {
-		return validation.ValidatePodEphemeralContainersUpdate(p, old, podOptions(p, old))
-	}),
-	graceful: podRules.graceful,
-}
-
 func podOptions(p, old *core.Pod) validation.PodValidationOptions {
 	options := pod.GetValidationOptionsFromPodSpecAndMeta(&p.Spec, &old.Spec, &p.ObjectMeta, &old.ObjectMeta)
 	options.ResourceIsPod = true

@@ -184,8 +184,8 @@ func (s *Server) servingTLS() *tls.Config {
 	hosts := []string{"localhost", "127.0.0.1", "::1",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.config.ClusterDomain}
 	hosts = append(hosts, s.config.Hosts...)
-	if first, err := firstServiceIP(s.config.ServiceClusterIPRange); err == nil {
-		hosts = append(hosts, first.String())
+	if book, err := newAddressBook(s.config.ServiceClusterIPRange, s.config.ServiceNodePortRange); err == nil {
+		hosts = append(hosts, book.address(1).String())
 	}
 	return s.config.PKI.ServingConfig(pki.Serving{Name: "mend-apiserver", Hosts: hosts})
 }

@@ -19,9 +19,6 @@ type rules struct {
 	// resets are the fields that a write through this endpoint puts back to what
 	// they were, as dotted paths. Server-side apply does not own them.
 	resets []string
-	// resetsAllBut instead names the only fields that it changes; "*" stands for
-	// every item of a list.
-	resetsAllBut []string
 
 	createOnUpdate bool // PUT of what does not exist creates it
 	needsVersion   bool // an update must carry a resourceVersion
@@ -132,31 +129,13 @@ func (s *strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 	set := fieldpath.NewSet()
 	for _, path := range s.resets {
-		set.Insert(fieldpath.MakePathOrDie(pathElements(path)...))
-	}
-	return map[fieldpath.APIVersion]*fieldpath.Set{s.apiVersion: set}
-}
-
-// GetResetFieldsFilter implements rest.ResetFieldsFilterStrategy for endpoints
-// with resetsAllBut.
-func (s *strategy) GetResetFieldsFilter() map[fieldpath.APIVersion]fieldpath.Filter {
-	var matchers []*fieldpath.SetMatcher
-	for _, path := range s.resetsAllBut {
-		matchers = append(matchers, fieldpath.MakePrefixMatcherOrDie(pathElements(path)...))
-	}
-	return map[fieldpath.APIVersion]fieldpath.Filter{s.apiVersion: fieldpath.NewIncludeMatcherFilter(matchers...)}
-}
-
-func pathElements(path string) []any {
-	var elements []any
-	for name := range strings.SplitSeq(path, ".") {
-		if name == "*" {
-			elements = append(elements, fieldpath.MatchAnyPathElement())
-		} else {
+		var elements []any
+		for name := range strings.SplitSeq(path, ".") {
 			elements = append(elements, name)
 		}
+		set.Insert(fieldpath.MakePathOrDie(elements...))
 	}
-	return elements
+	return map[fieldpath.APIVersion]*fieldpath.Set{s.apiVersion: set}
 }
 
 // The functions below adapt typed rules to the untyped ones of the table.

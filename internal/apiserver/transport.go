@@ -45,8 +45,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The caller's context only ends the request. Its values stay behind: a
 	// handler that calls the server again must not pass on whose request it was.
 	ctx, cancel := context.WithCancel(context.WithValue(t.base, identityKey{}, t.who))
-	stop := context.AfterFunc(req.Context(), cancel)
-	end := func() { stop(); cancel() }
+	stream := newStream(cancel)
+	stream.setStop(context.AfterFunc(req.Context(), func() { stream.finish(req.Context().Err()) }))
 
 	served := &http.Request{
 		Method: req.Method, URL: &url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery},
@@ -60,12 +60,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if served.Body == nil {
 		served.Body = http.NoBody
 	}
-	stream := newStream(end)
 	go t.serve(served.WithContext(ctx), stream)
 
 	select {
 	case <-stream.started:
-		return stream.response(req), nil
+		return stream.response(req)
 	case <-req.Context().Done():
 		stream.Close()
 		return nil, req.Context().Err()
@@ -99,10 +98,11 @@ const streamLimit = 256 << 10
 // Reading blocks until there is something to read, writing while more than
 // streamLimit bytes wait.
 type stream struct {
-	started chan struct{} // closed when the headers are fixed
-	end     func()
+	started chan struct{} // closed when the headers are fixed, or never will be
+	cancel  func()        // ends the handler's context
 
 	mu      sync.Mutex
+	stop    func() bool // ends the watch on the caller's context
 	changed sync.Cond
 	header  http.Header
 	sent    http.Header
@@ -110,12 +110,19 @@ type stream struct {
 	waiting bytes.Buffer
 	done    error // io.EOF after a whole response
 	closed  bool  // by the reader
+	broken  bool  // ended before its headers
 }
 
-func newStream(end func()) *stream {
-	s := &stream{started: make(chan struct{}), end: end, header: http.Header{}}
+func newStream(cancel func()) *stream {
+	s := &stream{started: make(chan struct{}), cancel: cancel, stop: func() bool { return true }, header: http.Header{}}
 	s.changed.L = &s.mu
 	return s
+}
+
+func (s *stream) setStop(stop func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop = stop
 }
 
 // Header is the map of headers until the first write.
@@ -129,7 +136,7 @@ func (s *stream) WriteHeader(status int) {
 }
 
 func (s *stream) start(status int) {
-	if s.status != 0 || (status >= 100 && status < 200) {
+	if s.status != 0 || s.broken || (status >= 100 && status < 200) {
 		return
 	}
 	s.status, s.sent = status, s.header.Clone()
@@ -183,32 +190,42 @@ func (s *stream) Close() error {
 	s.closed = true
 	s.waiting = bytes.Buffer{}
 	s.changed.Broadcast()
+	stop := s.stop
 	s.mu.Unlock()
-	s.end()
+	stop()
+	s.cancel()
 	return nil
 }
 
 // finish marks the end of the response and releases the request.
 func (s *stream) finish(cause error) {
 	s.mu.Lock()
-	if s.status == 0 && cause == io.EOF {
+	if s.done == nil {
+		s.done = cause
+	}
+	if s.status == 0 && s.done == io.EOF {
 		s.start(http.StatusOK)
 	}
-	if s.status == 0 {
-		s.start(http.StatusInternalServerError)
+	if s.status == 0 && !s.broken {
+		s.broken = true
+		close(s.started)
 	}
-	s.done = cause
 	s.changed.Broadcast()
+	stop := s.stop
 	s.mu.Unlock()
-	s.end()
+	stop()
+	s.cancel()
 }
 
-func (s *stream) response(req *http.Request) *http.Response {
+func (s *stream) response(req *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken {
+		return nil, s.done
+	}
 	return &http.Response{
 		Status: fmt.Sprintf("%d %s", s.status, http.StatusText(s.status)), StatusCode: s.status,
 		Proto: "HTTP/2.0", ProtoMajor: 2,
 		Header: s.sent, Body: s, ContentLength: -1, Request: req,
-	}
+	}, nil
 }

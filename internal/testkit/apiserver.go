@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -51,8 +50,8 @@ var quietKlog sync.Once
 // else, and returns when it is ready. State is not synced to disk.
 func StartAPIServer(t testing.TB, options ...Option) *APIServer {
 	t.Helper()
-	quietKlog.Do(func() { klog.LogToStderr(false); klog.SetOutput(io.Discard) })
 	log := slog.New(slog.DiscardHandler)
+	quietKlog.Do(func() { klog.SetSlogLogger(log) })
 	dir := t.TempDir()
 	state, err := store.Open(store.Config{DataDir: dir, Log: log, UnsafeNoFsync: true})
 	if err != nil {
