@@ -36,11 +36,11 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-func (c Config) bridge() string      { return "mend-" + c.InstanceID }
-func (c Config) table() string       { return "mend-" + c.InstanceID }
-func (c Config) cniDir() string      { return filepath.Join(c.DataDir, "cni") }
-func (c Config) ipamDir() string     { return filepath.Join(c.RunDir, "ipam") }
-func (c Config) rangeFile() string   { return filepath.Join(c.cniDir(), "podcidr") }
+func (c Config) bridge() string    { return "mend-" + c.InstanceID }
+func (c Config) table() string     { return "mend-" + c.InstanceID }
+func (c Config) cniDir() string    { return filepath.Join(c.DataDir, "cni") }
+func (c Config) ipamDir() string   { return filepath.Join(c.RunDir, "ipam") }
+func (c Config) rangeFile() string { return filepath.Join(c.cniDir(), "podcidr") }
 
 // forwardFile is shared by all instances: the last to go restores.
 func (c Config) forwardFile() string { return filepath.Join(filepath.Dir(c.RunDir), "ip_forward") }

@@ -14,10 +14,14 @@ import (
 )
 
 // KillPrograms kills every process whose program file lies in dir, and returns when
-// none is left. ctx bounds the wait.
+// none is left. Each is given a moment to reap children that have ended: not every
+// machine's first process does it for them. ctx bounds the wait.
 func KillPrograms(ctx context.Context, dir string) error {
 	dir, err := realDir(dir)
 	if err != nil || dir == "" {
+		return err
+	}
+	if err := awaitReaped(ctx, dir); err != nil {
 		return err
 	}
 	for {
@@ -39,6 +43,60 @@ func KillPrograms(ctx context.Context, dir string) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// reapLimit is how long a program may take to reap: it does it at once, or never.
+const reapLimit = 2 * time.Second
+
+// awaitReaped waits until no program of dir has a child that has ended.
+func awaitReaped(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, reapLimit)
+	defer cancel()
+	for {
+		pids, err := ProgramsBelow(dir)
+		if err != nil {
+			return err
+		}
+		parents := map[int]bool{}
+		for _, pid := range pids {
+			parents[pid] = true
+		}
+		zombie, err := hasZombie(parents)
+		if err != nil || !zombie {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// hasZombie reports whether a child of one of the parents has ended and is not reaped.
+func hasZombie(parents map[int]bool) (bool, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false, fmt.Errorf("list processes: %w", err)
+	}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue // gone
+		}
+		// pid (command) state parent …: the command may hold anything.
+		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		if len(fields) < 2 || fields[0] != "Z" {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil && parents[parent] {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // ProgramsBelow lists the processes that run a program file below dir. Zombies have

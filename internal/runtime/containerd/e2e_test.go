@@ -12,7 +12,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +35,7 @@ const waitLimit = 60 * time.Second
 
 // needRealContainers skips where containers cannot run. With CI=true that is a
 // failure: a run that proves nothing must not look green.
-func needRealContainers(t *testing.T) {
+func needRealContainers(t testing.TB) {
 	t.Helper()
 	var reason string
 	switch _, err := containerd.Bundle(); {
@@ -51,7 +54,7 @@ func needRealContainers(t *testing.T) {
 
 // world is one instance on this machine, apart from every other.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	id      string
 	cfg     containerd.Config
 	netCfg  network.Config
@@ -62,7 +65,7 @@ type world struct {
 	builtin *image.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	needRealContainers(t)
 	var b [3]byte
@@ -243,19 +246,210 @@ func (w *world) containerPID(container string) (int, error) {
 
 func TestARealPodServes(t *testing.T) {
 	w := newWorld(t)
-	begin := time.Now()
 	w.start()
-	t.Logf("containerd ready after %v", time.Since(begin))
-	begin = time.Now()
 	w.importBuiltin()
-	t.Logf("built-in images after %v more", time.Since(begin))
+	config := w.sandboxConfig("one")
+	config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: freePort(t)}}
+	p := w.runPod(config, "mend.local/web:1.0")
 
-	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
-	begin = time.Now()
 	if got, want := w.get(p.ip, "8080", "/"), "web 1.0 on one\n"; got != want {
 		t.Errorf("the Pod answered %q, want %q", got, want)
 	}
-	t.Logf("first answer after %v", time.Since(begin))
+	hostPort := strconv.Itoa(int(config.PortMappings[0].HostPort))
+	for _, host := range []string{"127.0.0.1", w.net.Gateway.String()} {
+		if got, want := w.get(host, hostPort, "/hostname"), "one\n"; got != want {
+			t.Errorf("the host port at %s answered %q, want %q", host, got, want)
+		}
+	}
+	// The Pod reaches the host, another Pod, and itself through its host port.
+	other := w.runPod(w.sandboxConfig("two"), "mend.local/web:2.0")
+	for url, want := range map[string]string{
+		"http://" + net.JoinHostPort(other.ip, "80") + "/version":                    "2.0\n",
+		"http://" + net.JoinHostPort(w.net.Gateway.String(), hostPort) + "/hostname": "one\n",
+		"http://" + serveOnHost(t, w.net.Gateway.String()):                           "the host\n",
+	} {
+		out, errOut, err := w.runtime.ExecSync(w.context(), p.container, []string{"curl", "-m", "10", url}, waitLimit)
+		if err != nil || string(out) != want {
+			t.Errorf("from the Pod, %s: got %q, %q, %v; want %q", url, out, errOut, err, want)
+		}
+	}
+	log, err := os.ReadFile(filepath.Join(config.LogDirectory, "web.log"))
+	if err != nil || !strings.Contains(string(log), "GET / 200") {
+		t.Errorf("the container's log (error %v) lacks the request:\n%s", err, log)
+	}
+}
+
+// freePort is a port that nobody listens on right now.
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// serveOnHost answers "the host" on an address of this machine, and returns host:port.
+func serveOnHost(t *testing.T, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "the host") })}
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	return l.Addr().String()
+}
+
+func TestTheNextMendAdoptsTheRunningContainers(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
+	containerdPID, webPID := w.sup.PID(), w.pidOf(p.container)
+	w.sup.Release()
+
+	w.start() // as a new mend does
+	if !w.sup.Adopted() || w.sup.PID() != containerdPID {
+		t.Errorf("the new supervisor watches process %d (adopted: %v), want the earlier %d", w.sup.PID(), w.sup.Adopted(), containerdPID)
+	}
+	if got := w.pidOf(p.container); got != webPID {
+		t.Errorf("the container's process is %d, want the earlier %d", got, webPID)
+	}
+
+	// The record lost, as when mend is killed between starting containerd and writing.
+	w.sup.Release()
+	if err := os.Remove(filepath.Join(w.cfg.RunDir, "containerd.json")); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if got := w.pidOf(p.container); got != webPID {
+		t.Errorf("without a record, the container's process is %d, want the earlier %d", got, webPID)
+	}
+	w.get(p.ip, "8080", "/")
+}
+
+func TestOnlyOneMendWatchesAnInstance(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	_, err := containerd.Start(w.context(), w.cfg)
+	if err == nil || !strings.Contains(err.Error(), "watched by another mend") {
+		t.Errorf("a second start gave %v, want an error that names the other mend", err)
+	}
+}
+
+func TestAKilledContainerdIsStartedAgainAndContainersLive(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
+	for round, adopt := range []bool{false, true} {
+		if adopt {
+			w.sup.Release()
+			w.start()
+		}
+		containerdPID, webPID, before := w.sup.PID(), w.pidOf(p.container), w.sup.Restarts()
+		if err := syscall.Kill(containerdPID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("containerd to run again", func() bool { return w.sup.Restarts() == before+1 }, nil)
+		if w.sup.PID() == containerdPID {
+			t.Errorf("round %d: containerd still has process id %d", round, containerdPID)
+		}
+		w.connect()
+		if got := w.pidOf(p.container); got != webPID {
+			t.Errorf("round %d: the container's process is %d, want the earlier %d", round, got, webPID)
+		}
+		w.get(p.ip, "8080", "/")
+	}
+}
+
+func TestStopAndPurgeLeaveNothing(t *testing.T) {
+	for name, stopPods := range map[string]bool{"in order": true, "with Pods that still run": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := hostState(t, w.id, w.cfg.DataDir)
+			w.start()
+			w.importBuiltin()
+			pods := []pod{
+				w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0"),
+				w.runPod(w.sandboxConfig("two"), "mend.local/web:2.0"),
+			}
+			pids := []int{w.pidOf(pods[0].container), w.pidOf(pods[1].container)}
+			running := hostState(t, w.id, w.cfg.DataDir)
+			for _, kind := range []string{"process", "mount", "link", "route", "table", "cgroup", "file"} {
+				if !slices.ContainsFunc(running, func(s string) bool { return strings.HasPrefix(s, kind+" ") }) {
+					t.Errorf("the state of the host lists no %s of two running Pods: it would prove nothing", kind)
+				}
+			}
+			if stopPods {
+				if err := w.sup.StopPods(w.context(), 5*time.Second); err != nil {
+					t.Error(err)
+				}
+			}
+			w.purge()
+			// What is not containerd's is its owner's to delete.
+			if err := os.RemoveAll(w.cfg.DataDir); err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("the container's process %d is still there: %v", pid, err)
+				}
+			}
+			nothingLeft(t, before, hostState(t, w.id, w.cfg.DataDir))
+		})
+	}
+}
+
+func TestPurgeSparesWhatIsMountedOrLinkedIn(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	precious := t.TempDir()
+	file := filepath.Join(precious, "file")
+	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := w.sandboxConfig("one")
+	ctx := w.context()
+	sandbox, err := w.runtime.RunPodSandbox(ctx, config, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, err := w.runtime.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "web"},
+		Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
+		LogPath:  "web.log",
+		Mounts:   []*runtimeapi.Mount{{HostPath: precious, ContainerPath: "/data"}},
+		Linux:    &runtimeapi.LinuxContainerConfig{},
+	}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.runtime.StartContainer(ctx, container); err != nil {
+		t.Fatal(err)
+	}
+	// A mount and a link that somebody put where Purge deletes.
+	mounted := filepath.Join(w.cfg.RunDir, "mounted")
+	if err := os.Mkdir(mounted, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(precious, mounted, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(precious, filepath.Join(w.cfg.DataDir, "containerd", "link")); err != nil {
+		t.Fatal(err)
+	}
+	w.purge()
+	if b, err := os.ReadFile(file); err != nil || string(b) != "keep me" {
+		t.Errorf("the user's file reads %q, %v", b, err)
+	}
+	if _, err := os.Lstat(w.cfg.RunDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the run directory is still there: %v", err)
+	}
 }
 
 // between is the text after one mark and before the next other.

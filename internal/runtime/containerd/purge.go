@@ -79,8 +79,8 @@ func notFoundIsFine(err error) error {
 // does. It refuses while another mend watches the instance. Interfaces and rules are
 // network.Teardown's.
 //
-// The order is by who could start something again: containerd first, then the shims,
-// then what they started.
+// containerd goes first, since it could start something again; then the containers,
+// while their shims are there to reap them; then the shims.
 func Purge(ctx context.Context, cfg Config) error {
 	if err := cfg.validate(); err != nil {
 		return err
@@ -93,13 +93,15 @@ func Purge(ctx context.Context, cfg Config) error {
 	if err := endRecorded(ctx, cfg); err != nil {
 		return err
 	}
-	if err := cleanup.KillPrograms(ctx, cfg.binParent()); err != nil {
-		return err
-	}
 	if cfg.CgroupParent != "" {
 		if err := cleanup.KillCgroup(ctx, cfg.CgroupParent); err != nil {
 			return err
 		}
+	}
+	if err := cleanup.KillPrograms(ctx, cfg.binParent()); err != nil {
+		return err
+	}
+	if cfg.CgroupParent != "" {
 		if err := cleanup.RemoveCgroup(cfg.CgroupParent); err != nil {
 			return err
 		}
