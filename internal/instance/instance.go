@@ -128,9 +128,9 @@ func Find(dir string) (Instance, error) {
 	return Instance{ID: strings.TrimSpace(string(id)), Dir: dir}, nil
 }
 
-// unstamped tells an empty or missing directory from somebody else's. A stamp
-// that a crash kept from being written leaves the id alone, which is as good as
-// empty.
+// unstamped tells an empty or missing directory from somebody else's. A crash
+// before the stamp was written, or after it was removed, leaves the id or the
+// lock, which is as good as empty.
 func unstamped(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +138,7 @@ func unstamped(dir string) error {
 	}
 	for _, entry := range entries {
 		switch entry.Name() {
-		case idFile, "lost+found":
+		case idFile, lockFile, "lost+found":
 		default:
 			return fmt.Errorf("directory %s %w and is not empty: name an empty or a new one with --data-dir", dir, ErrNotOurs)
 		}
@@ -183,4 +183,19 @@ func plain(err error) error {
 		return path.Err
 	}
 	return err
+}
+
+// IsStamp says whether an entry of the data directory is one that [Instance.Unstamp]
+// takes away.
+func IsStamp(name string) bool { return name == stampFile || name == idFile || name == lockFile }
+
+// Unstamp gives the directory up. Everything else must have been removed. A crash
+// between two of these leaves a directory that counts as empty.
+func (i Instance) Unstamp() error {
+	for _, name := range []string{stampFile, idFile, lockFile} {
+		if err := os.Remove(i.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,11 +1,14 @@
 package kubeconfig
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // Owner is the person on whose behalf mend was called.
@@ -56,4 +59,20 @@ func (o Owner) UserConfig() string {
 		return ""
 	}
 	return filepath.Join(o.Home, ".kube", "config")
+}
+
+// OwnerOf is whoever owns the file at path; a link there counts as the file.
+func OwnerOf(path string) (Owner, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Owner{UID: os.Geteuid(), GID: os.Getegid()}, nil
+	}
+	if err != nil {
+		return Owner{}, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Owner{}, fmt.Errorf("%s: its owner is not known", path)
+	}
+	return Owner{UID: int(stat.Uid), GID: int(stat.Gid)}, nil
 }
