@@ -1,0 +1,216 @@
+package replicaset
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// byController indexes objects by the UID of their controller, and those that
+// have none by their namespace.
+const byController = "replicaset/controller"
+
+func controllerKeys(obj any) ([]string, error) {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		return []string{string(owner.UID)}, nil
+	}
+	return []string{orphansOf(o.GetNamespace())}, nil
+}
+
+// orphansOf cannot be a UID: it has a slash.
+func orphansOf(namespace string) string { return "orphans/" + namespace }
+
+// snapshots reads the informers' caches.
+type snapshots struct{ sets, pods cache.Indexer }
+
+// observe returns what a plan for the ReplicaSet named by key needs; false if
+// there is no such ReplicaSet.
+func (s snapshots) observe(key string) (Observed, bool, error) {
+	obj, ok, err := s.sets.GetByKey(key)
+	if err != nil || !ok {
+		return Observed{}, false, err
+	}
+	rs := obj.(*apps.ReplicaSet)
+	owned, err := s.podsAt(string(rs.UID))
+	if err != nil {
+		return Observed{}, false, err
+	}
+	orphans, err := s.podsAt(orphansOf(rs.Namespace))
+	if err != nil {
+		return Observed{}, false, err
+	}
+	o := Observed{ReplicaSet: rs, Pods: distinct(owned, orphans)}
+	if len(owned) > desired(rs) {
+		o.PodsOnNode, err = s.siblingsByNode(rs)
+	}
+	return o, err == nil, err
+}
+
+// distinct joins the two lists. A Pod released between the two reads is in both,
+// as an orphan in the second, which is the newer.
+func distinct(owned, orphans []*v1.Pod) []*v1.Pod {
+	if len(orphans) == 0 {
+		return owned
+	}
+	released := make(map[types.UID]bool, len(orphans))
+	for _, pod := range orphans {
+		released[pod.UID] = true
+	}
+	owned = slices.DeleteFunc(owned, func(pod *v1.Pod) bool { return released[pod.UID] })
+	return append(owned, orphans...)
+}
+
+func (s snapshots) podsAt(indexKey string) ([]*v1.Pod, error) {
+	objs, err := s.pods.ByIndex(byController, indexKey)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*v1.Pod, len(objs))
+	for i, obj := range objs {
+		pods[i] = obj.(*v1.Pod)
+	}
+	return pods, nil
+}
+
+// siblingsByNode counts the active Pods of all ReplicaSets that have the same
+// controller as rs; without a controller, those of rs alone.
+func (s snapshots) siblingsByNode(rs *apps.ReplicaSet) (map[string]int, error) {
+	uids := []types.UID{rs.UID}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		siblings, err := s.sets.ByIndex(byController, string(owner.UID))
+		if err != nil {
+			return nil, err
+		}
+		uids = uids[:0]
+		for _, obj := range siblings {
+			uids = append(uids, obj.(*apps.ReplicaSet).UID)
+		}
+	}
+	byNode := map[string]int{}
+	for _, uid := range uids {
+		pods, err := s.podsAt(string(uid))
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range pods {
+			if isActive(pod) {
+				byNode[pod.Spec.NodeName]++
+			}
+		}
+	}
+	return byNode, nil
+}
+
+// watch says which events wake which ReplicaSet.
+func (c *Controller) watch(factory informers.SharedInformerFactory, wake func(key string)) error {
+	w := waker{view: c.view, wake: wake}
+	_, err := factory.Apps().V1().ReplicaSets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    w.named,
+		UpdateFunc: func(_, obj any) { w.named(obj) },
+		DeleteFunc: w.named,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { w.podChanged(nil, obj.(*v1.Pod)) },
+		UpdateFunc: func(old, obj any) { w.podChanged(old.(*v1.Pod), obj.(*v1.Pod)) },
+		DeleteFunc: w.podDeleted,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = factory.Core().V1().ServiceAccounts().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { w.serviceAccountAdded(obj.(*v1.ServiceAccount)) },
+	})
+	return err
+}
+
+// waker maps events to the keys of ReplicaSets.
+type waker struct {
+	view snapshots
+	wake func(key string)
+}
+
+func (w waker) named(obj any) {
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		w.wake(key)
+	}
+}
+
+func (w waker) podChanged(old, pod *v1.Pod) {
+	if old != nil && old.ResourceVersion == pod.ResourceVersion {
+		return // a resync, not a change
+	}
+	if old != nil {
+		w.owner(old)
+	}
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		w.owner(pod)
+		return
+	}
+	if old == nil || !reflect.DeepEqual(old.Labels, pod.Labels) || metav1.GetControllerOfNoCopy(old) != nil {
+		w.selecting(pod)
+	}
+}
+
+func (w waker) podDeleted(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if pod, ok := obj.(*v1.Pod); ok {
+		w.owner(pod)
+	}
+}
+
+// owner wakes the ReplicaSet that controls the Pod.
+func (w waker) owner(pod *v1.Pod) {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == kind.Kind && owner.APIVersion == apps.SchemeGroupVersion.String() {
+		w.wake(pod.Namespace + "/" + owner.Name)
+	}
+}
+
+// selecting wakes the ReplicaSets that could adopt the Pod.
+func (w waker) selecting(pod *v1.Pod) {
+	w.eachIn(pod.Namespace, func(rs *apps.ReplicaSet) bool {
+		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+		return err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels))
+	})
+}
+
+// serviceAccountAdded wakes the ReplicaSets whose Pods were refused and may have
+// been so for want of this ServiceAccount.
+func (w waker) serviceAccountAdded(account *v1.ServiceAccount) {
+	w.eachIn(account.Namespace, func(rs *apps.ReplicaSet) bool {
+		name := rs.Spec.Template.Spec.ServiceAccountName
+		if name == "" {
+			name = "default"
+		}
+		return name == account.Name && slices.ContainsFunc(rs.Status.Conditions, isReplicaFailure)
+	})
+}
+
+func (w waker) eachIn(namespace string, fits func(*apps.ReplicaSet) bool) {
+	objs, err := w.view.sets.ByIndex(cache.NamespaceIndex, namespace)
+	if err != nil {
+		panic(fmt.Sprintf("ReplicaSets are not indexed by namespace: %v", err)) // the factory always does
+	}
+	for _, obj := range objs {
+		if rs := obj.(*apps.ReplicaSet); fits(rs) {
+			w.named(rs)
+		}
+	}
+}
