@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -41,7 +42,10 @@ func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, 
 	if portErr != nil || ipErr != nil {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
-	if err := ctx.Err(); err != nil {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, dialError(ip, port, os.ErrDeadlineExceeded) // "i/o timeout"
+	case err != nil:
 		return nil, dialError(ip, port, err)
 	}
 	r.mu.Lock()
