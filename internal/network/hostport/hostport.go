@@ -144,7 +144,7 @@ func Remove(table string, pod netip.Addr) error {
 	found := false
 	for _, set := range []*nftables.Set{byAny, byAddr} {
 		elements, err := c.GetSetElements(set)
-		if errors.Is(err, os.ErrNotExist) {
+		if isMissing(err) {
 			return nil
 		}
 		if err != nil {
@@ -170,4 +170,10 @@ func Remove(table string, pod netip.Addr) error {
 		return fmt.Errorf("remove the host ports of %v: %w", pod, err)
 	}
 	return nil
+}
+
+// isMissing recognises "no such table or map". The library hides the error number when
+// it lists elements, so its text has to do as well.
+func isMissing(err error) bool {
+	return err != nil && (errors.Is(err, os.ErrNotExist) || strings.HasSuffix(err.Error(), unix.ENOENT.Error()))
 }

@@ -23,7 +23,6 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 
 	internalapi "k8s.io/cri-api/pkg/apis"
-	"k8s.io/klog/v2"
 
 	"mend/internal/network"
 	"mend/internal/runtime/containerd"
@@ -458,5 +457,3 @@ func between(s, after, before string) string {
 	text, _, _ := strings.Cut(rest, before)
 	return text
 }
-
-func init() { klog.SetLogger(klog.NewKlogr()) }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+	"slices"
+
+	transfertypes "github.com/containerd/containerd/api/types/transfer"
 )
 
 // Builtin are the names of the images that mend carries.
 var Builtin = []string{"mend.local/pause:1", "mend.local/web:1.0", "mend.local/web:2.0"}
+
+func isBuiltin(name string) bool { return slices.Contains(Builtin, name) }
 
 // Samples maps the names that the tutorials' manifests use to the image that stands in
 // for them on machines without a registry.
@@ -44,53 +48,12 @@ func (c *Client) EnsureBuiltin(ctx context.Context, bundleID string, open func()
 		return fmt.Errorf("open the built-in images: %w", err)
 	}
 	defer archive.Close()
-	_, err = c.importArchive(ctx, archive, map[string]string{pinnedLabel: pinnedValue, bundleLabel: mark})
+	_, err = c.importArchive(ctx, archive, &transfertypes.ImageStore{
+		Labels:          map[string]string{pinnedLabel: pinnedValue, bundleLabel: mark},
+		ExtraReferences: []*transfertypes.ImageReference{{Name: "mend.local", IsPrefix: true, AllowOverwrite: true}},
+	})
 	if err != nil {
 		return fmt.Errorf("import the built-in images: %w", err)
 	}
 	return nil
-}
-
-// AddSamples gives the sample image the tutorials' names and returns them, sorted. A
-// name that stands for a real image already is left alone and not returned.
-func (c *Client) AddSamples(ctx context.Context) ([]string, error) {
-	var added []string
-	for name, from := range Samples {
-		there, err := c.get(ctx, name)
-		if err == nil && there.GetLabels()[sampleLabel] == "" {
-			continue
-		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
-		}
-		image, err := c.get(ctx, from)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.tag(ctx, image, name, map[string]string{pinnedLabel: pinnedValue, sampleLabel: "stand-in"}); err != nil {
-			return nil, err
-		}
-		added = append(added, name)
-	}
-	sort.Strings(added)
-	return added, c.awaitCRI(ctx, added)
-}
-
-// RemoveSamples takes the stand-ins' names away again and returns them.
-func (c *Client) RemoveSamples(ctx context.Context) ([]string, error) {
-	all, err := c.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var removed []string
-	for _, i := range all {
-		if !i.StandIn {
-			continue
-		}
-		if err := c.Remove(ctx, i.Name); err != nil && !errors.Is(err, ErrNotFound) {
-			return removed, err
-		}
-		removed = append(removed, i.Name)
-	}
-	return removed, nil
 }

@@ -29,8 +29,6 @@ const (
 	pinnedValue = "pinned"
 	// bundleLabel marks the images that mend carries with the bundle they came from.
 	bundleLabel = "mend.local/bundle"
-	// sampleLabel marks stand-ins.
-	sampleLabel = "mend.local/sample"
 )
 
 // ErrNotFound says that there is no image of a name.
@@ -90,11 +88,15 @@ func (c *Client) List(ctx context.Context) ([]Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
+	standIns := c.standInDigests(ctx, r.GetImages())
 	var all []Image
 	for _, i := range r.GetImages() {
-		if !strings.HasPrefix(i.GetName(), "sha256:") {
-			all = append(all, toImage(i))
+		if strings.HasPrefix(i.GetName(), "sha256:") {
+			continue
 		}
+		image := toImage(i)
+		image.StandIn = standIns[image.Digest] && !isBuiltin(image.Name)
+		all = append(all, image)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	return all, nil
@@ -106,7 +108,6 @@ func toImage(i *imagesapi.Image) Image {
 		Digest:  i.GetTarget().GetDigest(),
 		Created: i.GetCreatedAt().AsTime(),
 		Pinned:  i.GetLabels()[pinnedLabel] == pinnedValue,
-		StandIn: i.GetLabels()[sampleLabel] != "",
 	}
 }
 

@@ -27,13 +27,28 @@ import (
 // names that it gave, once CRI knows them. Names that exist are replaced. An archive
 // without names gives mend.local/imported@sha256:…. The images are pinned.
 func (c *Client) Import(ctx context.Context, archive io.Reader) ([]string, error) {
-	return c.importArchive(ctx, archive, map[string]string{pinnedLabel: pinnedValue})
+	saved, err := c.importArchive(ctx, archive, &transfertypes.ImageStore{
+		Labels: map[string]string{pinnedLabel: pinnedValue},
+		ExtraReferences: []*transfertypes.ImageReference{{
+			Name: nameless, IsPrefix: true, AllowOverwrite: true, AddDigest: true, SkipNamedDigest: true,
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.keepUseful(ctx, saved)
 }
 
 // ErrEmptyArchive says that an archive has no image for this machine.
 var ErrEmptyArchive = errors.New("the archive has no image for this machine's platform (" + runtime.GOOS + "/" + runtime.GOARCH + ")")
 
-func (c *Client) importArchive(ctx context.Context, archive io.Reader, labels map[string]string) ([]string, error) {
+// importArchive imports as store says, for this machine's platform, and returns every
+// name that containerd gave, once CRI knows them.
+func (c *Client) importArchive(ctx context.Context, archive io.Reader, store *transfertypes.ImageStore) ([]string, error) {
+	platform := &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
+	store.Platforms = []*types.Platform{platform}
+	store.Unpacks = []*transfertypes.UnpackConfiguration{{Platform: platform}}
+
 	ctx, cancel := context.WithCancel(inNamespace(ctx))
 	defer cancel()
 	upload, err := c.openStream(ctx, "import")
@@ -53,7 +68,7 @@ func (c *Client) importArchive(ctx context.Context, archive io.Reader, labels ma
 	if err != nil {
 		return nil, err
 	}
-	destination, err := pack(imageStore(labels))
+	destination, err := pack(store)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +80,7 @@ func (c *Client) importArchive(ctx context.Context, archive io.Reader, labels ma
 		cancel()
 		return nil, importError(err, <-sent)
 	}
-	names, err := c.keepUseful(ctx, <-saved)
-	if err != nil {
-		return nil, err
-	}
+	names := <-saved
 	return names, c.awaitCRI(ctx, names)
 }
 
@@ -76,7 +88,8 @@ func (c *Client) importArchive(ctx context.Context, archive io.Reader, labels ma
 const nameless = "mend.local/imported"
 
 // keepUseful drops the names by digest that containerd gives besides the archive's own:
-// always to the archive's index, which comes first, and to an image without a name.
+// always to the archive's index, which comes first, and to an image without a name. CRI
+// knows them by now; before, it could put a name back that it is just learning.
 func (c *Client) keepUseful(ctx context.Context, saved []string) ([]string, error) {
 	var named, byDigest []string
 	for _, n := range saved {
@@ -91,7 +104,7 @@ func (c *Client) keepUseful(ctx context.Context, saved []string) ([]string, erro
 		drop, keep = byDigest[:1], byDigest[1:]
 	}
 	for _, n := range drop {
-		if _, err := c.images.Delete(ctx, &imagesapi.DeleteImageRequest{Name: n}); err != nil && status.Code(err) != codes.NotFound {
+		if _, err := c.images.Delete(inNamespace(ctx), &imagesapi.DeleteImageRequest{Name: n}); err != nil && status.Code(err) != codes.NotFound {
 			return nil, fmt.Errorf("drop the name of the archive's index: %w", err)
 		}
 	}
@@ -101,27 +114,17 @@ func (c *Client) keepUseful(ctx context.Context, saved []string) ([]string, erro
 	return keep, nil
 }
 
-// imageStore says what to make of the archive's images.
-func imageStore(labels map[string]string) *transfertypes.ImageStore {
-	platform := &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
-	return &transfertypes.ImageStore{
-		Labels:    labels,
-		Platforms: []*types.Platform{platform},
-		ExtraReferences: []*transfertypes.ImageReference{{
-			Name: nameless, IsPrefix: true, AllowOverwrite: true,
-			AddDigest: true, SkipNamedDigest: true,
-		}},
-		Unpacks: []*transfertypes.UnpackConfiguration{{Platform: platform}},
-	}
-}
-
 // importError prefers what went wrong on our side: containerd then only sees a stream
 // that ended early.
 func importError(err, sendErr error) error {
 	if sendErr != nil && !errors.Is(sendErr, io.EOF) && !errors.Is(sendErr, context.Canceled) && status.Code(sendErr) != codes.Canceled {
 		return fmt.Errorf("read the archive: %w", sendErr)
 	}
-	return fmt.Errorf("import the archive: %s", status.Convert(err).Message())
+	message := status.Convert(err).Message()
+	if strings.Contains(message, "filtered out") {
+		return ErrEmptyArchive
+	}
+	return fmt.Errorf("import the archive: %s", message)
 }
 
 // stream is one of containerd's side channels, which carry a transfer's data.
