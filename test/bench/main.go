@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	limit     = 30 * time.Minute
+	replicas  = 10
+	heals     = 40
+	floors    = 40
+	crashes   = 20
+	starts    = 5
+	quietTime = time.Minute
+)
+
+func main() {
+	mend := flag.String("mend", "bin/mend", "the mend to measure")
+	flag.Parse()
+	if err := run(*mend); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(mend string) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if mend, err = filepath.Abs(mend); err != nil {
+		return err
+	}
+	r := &rig{mend: mend}
+	defer func() { err = errors.Join(err, r.down()) }()
+	if err := r.starts(ctx); err != nil {
+		return err
+	}
+	if err := r.rest(ctx); err != nil {
+		return err
+	}
+	return r.heal(ctx)
+}
+
+// rig is a mend of its own in a directory of its own.
+type rig struct {
+	mend, dir string
+}
+
+func (r *rig) data() string       { return filepath.Join(r.dir, "data") }
+func (r *rig) kubeconfig() string { return filepath.Join(r.dir, "kubeconfig") }
+
+func (r *rig) command(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, r.mend, append(args, "--data-dir", r.data())...)
+	command.Env = append(os.Environ(), "MEND_KUBECONFIG="+r.kubeconfig(), "HOME="+r.dir)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("mend %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
+
+func (r *rig) up(ctx context.Context) (time.Duration, error) {
+	var err error
+	if r.dir, err = os.MkdirTemp("", "mend-bench-"); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	_, err = r.command(ctx, "up", "--api-port", "0", "--kubeconfig", r.kubeconfig())
+	return time.Since(began), err
+}
+
+func (r *rig) down() error {
+	if r.dir == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if _, err := r.command(ctx, "down", "--purge"); err != nil {
+		return err
+	}
+	err := os.RemoveAll(r.dir)
+	r.dir = ""
+	return err
+}
+
+// starts times `mend up` on empty data, and leaves the last one up.
+func (r *rig) starts(ctx context.Context) error {
+	var times []time.Duration
+	for i := range starts {
+		took, err := r.up(ctx)
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+		if i < starts-1 {
+			if err := r.down(); err != nil {
+				return err
+			}
+		}
+	}
+	report("mend up, empty data, to node Ready", times)
+	return nil
+}
+
+// rest measures a mend with nothing deployed.
+func (r *rig) rest(ctx context.Context) error {
+	own, containerd, err := r.processes(ctx)
+	if err != nil {
+		return err
+	}
+	before := cpu(own) + cpu(containerd)
+	select {
+	case <-time.After(quietTime):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	used := cpu(own) + cpu(containerd) - before
+	fmt.Printf("%-44s mend %d MiB + containerd %d MiB\n", "memory at rest", resident(own)>>20, resident(containerd)>>20)
+	fmt.Printf("%-44s %.2f %% of one core\n", "CPU at rest, over a minute", 100*used.Seconds()/quietTime.Seconds())
+	return nil
+}
+
+func (r *rig) processes(ctx context.Context) (own, containerd int, err error) {
+	text, err := r.command(ctx, "status", "--json")
+	if err != nil {
+		return 0, 0, err
+	}
+	var status struct {
+		PID        int
+		Components []struct{ Name, Message string }
+	}
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		return 0, 0, err
+	}
+	for _, component := range status.Components {
+		if component.Name == "containerd" {
+			if _, err := fmt.Sscanf(component.Message, "pid %d", &containerd); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	if status.PID == 0 || containerd == 0 {
+		return 0, 0, fmt.Errorf("no processes in the status: %s", text)
+	}
+	return status.PID, containerd, nil
+}
+
+// heal interleaves heals with raw CRI calls on the same containerd.
+func (r *rig) heal(ctx context.Context) error {
+	pods, err := watchPods(ctx, r.kubeconfig())
+	if err != nil {
+		return err
+	}
+	defer pods.stop()
+	if err := pods.deploy(ctx, replicas); err != nil {
+		return err
+	}
+	floor, err := openFloor(r.data())
+	if err != nil {
+		return err
+	}
+	defer floor.close()
+	var healed, raw, restarted []time.Duration
+	for range heals {
+		took, err := pods.heal(ctx)
+		if err != nil {
+			return err
+		}
+		healed = append(healed, took)
+		if len(raw) < floors {
+			if took, err = floor.time(ctx); err != nil {
+				return err
+			}
+			raw = append(raw, took)
+		}
+	}
+	for range crashes {
+		took, err := pods.crash(ctx)
+		if err != nil {
+			return err
+		}
+		restarted = append(restarted, took)
+	}
+	report("three raw CRI calls: sandbox, create, start", raw)
+	report("Pod deleted to replacement Ready, 10 replicas", healed)
+	fmt.Printf("%-44s %.2f\n", "  as a multiple of the raw calls", median(healed).Seconds()/median(raw).Seconds())
+	report("killed container running again", restarted)
+	return nil
+}
+
+func median(times []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(times))[len(times)/2]
+}
+
+func report(what string, times []time.Duration) {
+	fmt.Printf("%-44s median %.0f ms (min %.0f, max %.0f, n=%d)\n", what, ms(median(times)), ms(slices.Min(times)), ms(slices.Max(times)), len(times))
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
