@@ -18,6 +18,7 @@ import (
 
 	"mend/internal/network/ipam"
 	"mend/internal/network/plugin"
+	"mend/internal/runtime/cleanup"
 )
 
 // Config says whose network to build.
@@ -111,7 +112,9 @@ func Teardown(_ context.Context, cfg Config) error {
 		removeBridge(cfg.bridge()),
 		removeRules(cfg.table()),
 		restoreForwarding(cfg),
-		os.RemoveAll(cfg.ipamDir()),
+		cleanup.RemoveTree(cfg.ipamDir()),
+		cleanup.RemoveEmpty(cfg.RunDir, cfg.InstanceID),
+		cleanup.RemoveEmpty(filepath.Dir(cfg.RunDir), "mend"),
 	)
 }
 

@@ -120,3 +120,16 @@ func emptyMountPoint(dir string) error {
 	}
 	return failed
 }
+
+// RemoveEmpty removes a folder of the given name if nothing is in it: the one that all
+// instances share goes with the last of them.
+func RemoveEmpty(dir, name string) error {
+	if filepath.Base(dir) != name {
+		return nil
+	}
+	err := unix.Rmdir(dir)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return fmt.Errorf("remove %s: %w", dir, err)
+}

@@ -76,6 +76,7 @@ func BenchmarkStart(b *testing.B) {
 		b.ReportMetric(float64(t2.Sub(t1).Milliseconds()), "images-ms")
 		b.ReportMetric(memory(b, w.sup.PID(), "VmRSS"), "rss-MiB")
 		b.ReportMetric(memory(b, w.sup.PID(), "RssAnon"), "anon-MiB")
+		b.ReportMetric(memory(b, os.Getpid(), "RssFile"), "own-file-MiB")
 		w.purge()
 	}
 }

@@ -92,7 +92,8 @@ version = 4
 root = {{q .Root}}
 state = {{q .State}}
 temp = {{q .Temp}}
-disabled_plugins = [{{range $i, $p := .DisabledPlugins}}{{if $i}}, {{end}}{{q $p}}{{end}}]
+{{if not .RestrictOOMScore}}oom_score = -999
+{{end}}disabled_plugins = [{{range $i, $p := .DisabledPlugins}}{{if $i}}, {{end}}{{q $p}}{{end}}]
 
 [debug]
   level = "warn"
@@ -122,7 +123,9 @@ disabled_plugins = [{{range $i, $p := .DisabledPlugins}}{{if $i}}, {{end}}{{q $p
     snapshotter = {{q .Snapshotter}}
     differ = "walking"
 
+# The defaults measure every container each second and every snapshot each ten.
 [plugins."io.containerd.cri.v1.images"]
+  stats_collect_period = 60
   snapshotter = {{q .Snapshotter}}
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = {{q .SandboxImage}}
@@ -137,6 +140,7 @@ disabled_plugins = [{{range $i, $p := .DisabledPlugins}}{{if $i}}, {{end}}{{q $p
 [plugins."io.containerd.cri.v1.runtime"]
   enable_selinux = false
   enable_criu = false
+  stats_collect_period = "15s"
   cdi_spec_dirs = []
   restrict_oom_score_adj = {{.RestrictOOMScore}}
   netns_mounts_under_state_dir = true

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mend/internal/runtime/cleanup"
-	"mend/internal/runtime/containerd/bundle"
 )
 
 // mayLowerOOMScore reports whether this process has CAP_SYS_RESOURCE, without which no
@@ -68,12 +68,33 @@ const (
 	tailLimit = 2000
 )
 
-// rotateLog moves a log that has grown beyond 16 MiB aside; one earlier is kept.
-func rotateLog(path string) {
-	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
-		// A log that cannot be moved grows on; no reason not to start.
-		_ = os.Rename(path, path+".1")
+// truncateLog copies a log that has grown beyond 16 MiB aside (one earlier is kept) and
+// empties it. containerd appends to the same file all the while; a few lines between
+// the two steps may be lost.
+func truncateLog(path string) {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= logLimit {
+		return
 	}
+	if err := copyFile(path, path+".1"); err != nil {
+		// Better no earlier log than a full disk.
+		_ = os.Remove(path + ".1")
+	}
+	_ = os.Truncate(path, 0)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // logTail is the end of containerd's log for an error message, or nothing.
@@ -113,6 +134,3 @@ func removeOldBundles(cfg Config, current string) {
 		}
 	}
 }
-
-// ErrEmpty is what Start returns in a mend without payload.
-var ErrEmpty = bundle.ErrEmpty

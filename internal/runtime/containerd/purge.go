@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -76,8 +77,9 @@ func notFoundIsFine(err error) error {
 // Purge ends what is left of an instance's containers and deletes all that containerd
 // kept, in whatever state it is: containerd itself, shims, containers, mounts, network
 // namespaces, cgroups, sockets, images. It does not ask containers in grace; StopPods
-// does. It refuses while another mend watches the instance. Interfaces and rules are
-// network.Teardown's.
+// does. It refuses while another mend watches the instance. The whole run directory
+// goes; of the data directory bin, containerd, cni and containerd's log. Interfaces and
+// rules are network.Teardown's.
 //
 // containerd goes first, since it could start something again; then the containers,
 // while their shims are there to reap them; then the shims.
@@ -115,7 +117,8 @@ func Purge(ctx context.Context, cfg Config) error {
 	for _, dir := range []string{cfg.RunDir, cfg.root(), cfg.workDir(), cfg.binParent()} {
 		failed = errors.Join(failed, cleanup.RemoveTree(dir))
 	}
-	return errors.Join(failed, remove(cfg.LogFile()), remove(cfg.LogFile()+".1"))
+	failed = errors.Join(failed, remove(cfg.LogFile()), remove(cfg.LogFile()+".1"))
+	return errors.Join(failed, cleanup.RemoveEmpty(filepath.Dir(cfg.RunDir), "mend"))
 }
 
 // endRecorded ends the containerd that an earlier mend left, in order, so that its

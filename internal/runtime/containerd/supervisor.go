@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mend/internal/runtime/cleanup"
 )
 
 const (
@@ -28,6 +30,8 @@ const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMost  = 10 * time.Second
 	healthyAfter = time.Minute
+	// logCheckEvery is how often the size of containerd's log is looked at.
+	logCheckEvery = time.Hour
 )
 
 // Supervisor is a running containerd and what watches it.
@@ -84,7 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 	}
 	s := &Supervisor{cfg: cfg, bundleID: bundle.ID(), lock: lock, watched: make(chan struct{})}
 	if s.bin, err = bundle.Unpack(cfg.binParent()); err == nil {
-		err = s.writeConfig()
+		err = errors.Join(cfg.dropEarlierBoot(), s.writeConfig())
 	}
 	var first *running
 	if err == nil {
@@ -98,6 +102,9 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 	s.watchCtx, s.cancel = context.WithCancel(context.Background())
 	go s.watch(first)
 	removeOldBundles(cfg, s.bundleID)
+	if err := releaseText(); err != nil {
+		cfg.Log.Warn("more memory than needed stays in use", "err", err)
+	}
 	return s, nil
 }
 
@@ -112,6 +119,32 @@ func (c Config) makeDirs() error {
 		}
 	}
 	return nil
+}
+
+// dropEarlierBoot empties what containerd keeps in the run directory when it stems from
+// an earlier boot, for machines whose /run is on a disk: the processes, mounts and
+// sockets that it speaks of are gone.
+func (c Config) dropEarlierBoot() error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.RunDir, "boot")
+	was, err := os.ReadFile(file)
+	if err == nil && string(was) == boot {
+		return nil
+	}
+	if err == nil {
+		for _, dir := range []string{c.state(), c.shimSockets(), c.runcRoot()} {
+			if err := errors.Join(cleanup.Unmount(dir), cleanup.RemoveTree(dir)); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(remove(c.recordFile()), c.makeDirs()); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(file, []byte(boot), 0o600)
 }
 
 // checkExec refuses a file system that does not run programs, before containerd fails
@@ -219,7 +252,7 @@ func (s *Supervisor) start(ctx context.Context) (*running, error) {
 var errOtherListens = errors.New("another containerd listens on the instance's socket")
 
 func (s *Supervisor) spawn() (*running, error) {
-	rotateLog(s.cfg.LogFile())
+	truncateLog(s.cfg.LogFile())
 	out, err := os.OpenFile(s.cfg.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -278,11 +311,16 @@ func environment(bin string) []string {
 // watch starts containerd again whenever it dies, until the supervision ends.
 func (s *Supervisor) watch(r *running) {
 	defer close(s.watched)
+	logCheck := time.NewTicker(logCheckEvery)
+	defer logCheck.Stop()
 	pause := time.Duration(0)
 	for {
 		select {
 		case <-s.watchCtx.Done():
 			return
+		case <-logCheck.C:
+			truncateLog(s.cfg.LogFile())
+			continue
 		case <-r.exited:
 		}
 		if s.watchCtx.Err() != nil {

@@ -10,6 +10,7 @@ import (
 
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	streamingapi "github.com/containerd/containerd/api/services/streaming/v1"
 	transferapi "github.com/containerd/containerd/api/services/transfer/v1"
 	"google.golang.org/grpc"
@@ -52,6 +53,7 @@ type Client struct {
 	conn     *grpc.ClientConn
 	images   imagesapi.ImagesClient
 	content  contentapi.ContentClient
+	leases   leasesapi.LeasesClient
 	stream   streamingapi.StreamingClient
 	transfer transferapi.TransferClient
 	cri      runtimeapi.ImageServiceClient
@@ -68,6 +70,7 @@ func Connect(endpoint string) (*Client, error) {
 		conn:     conn,
 		images:   imagesapi.NewImagesClient(conn),
 		content:  contentapi.NewContentClient(conn),
+		leases:   leasesapi.NewLeasesClient(conn),
 		stream:   streamingapi.NewStreamingClient(conn),
 		transfer: transferapi.NewTransferClient(conn),
 		cri:      runtimeapi.NewImageServiceClient(conn),

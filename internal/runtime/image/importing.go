@@ -3,20 +3,22 @@ package image
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	streamingapi "github.com/containerd/containerd/api/services/streaming/v1"
 	transferapi "github.com/containerd/containerd/api/services/transfer/v1"
 	"github.com/containerd/containerd/api/types"
 	transfertypes "github.com/containerd/containerd/api/types/transfer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -51,6 +53,11 @@ func (c *Client) importArchive(ctx context.Context, archive io.Reader, store *tr
 
 	ctx, cancel := context.WithCancel(inNamespace(ctx))
 	defer cancel()
+	ctx, release, err := c.lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	upload, err := c.openStream(ctx, "import")
 	if err != nil {
 		return nil, err
@@ -82,6 +89,29 @@ func (c *Client) importArchive(ctx context.Context, archive io.Reader, store *tr
 	}
 	names := <-saved
 	return names, c.awaitCRI(ctx, names)
+}
+
+// leaseTime is how long containerd keeps what an import that was killed has left.
+const leaseTime = time.Hour
+
+// lease keeps containerd's garbage collection from what the calls with the returned
+// context make: without it, even the side channels of a transfer are collected.
+func (c *Client) lease(ctx context.Context) (_ context.Context, release func(), err error) {
+	r, err := c.leases.Create(ctx, &leasesapi.CreateRequest{Labels: map[string]string{
+		"containerd.io/gc.expire": time.Now().Add(leaseTime).UTC().Format(time.RFC3339),
+	}, ID: "mend-import-" + rand.Text()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("take a lease for the import: %w", err)
+	}
+	id := r.GetLease().GetID()
+	release = func() {
+		// The import may have ended because its context did; the lease goes anyway, and
+		// by itself when containerd does not answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: id})
+	}
+	return metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), release, nil
 }
 
 // nameless is the repository of images that came without a name.
@@ -136,11 +166,7 @@ type stream struct {
 
 // openStream opens a side channel and waits until containerd has taken it.
 func (c *Client) openStream(ctx context.Context, kind string) (*stream, error) {
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
-	s := &stream{id: kind + "-" + hex.EncodeToString(b[:])}
+	s := &stream{id: kind + "-" + rand.Text()}
 	var err error
 	if s.client, err = c.stream.Stream(ctx); err != nil {
 		return nil, fmt.Errorf("open a stream to containerd: %w", err)
