@@ -29,6 +29,7 @@
 //	| scaled      | replicas changed since the sizes were chosen       | sizes follow in proportion, status                       | the ReplicaSets' events    |
 //	| stopping    | Recreate, and old Pods want to be or still are     | old to 0, status                                         | the Pods' end              |
 //	| starting    | Recreate, no old Pod left                          | new made, to replicas, status                            | the ReplicaSet's status    |
+//	| waiting     | RollingUpdate, a size is not acknowledged yet        | new made empty if there is none, status                  | the ReplicaSets' statuses  |
 //	| rolling     | RollingUpdate, not all Pods new and available      | new made or grown to the ceiling, old cut to the floor   | the ReplicaSets' statuses  |
 //	| overdue     | rolling, no progress for progressDeadlineSeconds   | as rolling; Progressing=False, ProgressDeadlineExceeded  | progress, another template |
 //	| complete    | all Pods new and available, none old               | old beyond revisionHistoryLimit deleted, status          | another template or size   |
@@ -49,7 +50,8 @@
 // Where this differs from Kubernetes: see docs/differences.md. Growing and
 // shrinking happen in one plan; Pods that a ReplicaSet was told to remove but still
 // reports take up room below the ceiling; when a change of size shrinks, rounding
-// never breaks the floor, and when it grows nothing shrinks; a rollout to an
+// never breaks the floor, and when it grows nothing shrinks; sizes move on only
+// when the ReplicaSets have acknowledged the ones before; a rollout to an
 // existing ReplicaSet begins with FoundNewReplicaSet instead of the verdict on the
 // one before; a change cause is not inherited.
 package deployment

@@ -188,10 +188,13 @@ func asDraft(rs *apps.ReplicaSet) *draft {
 	return &draft{rs: rs, replicas: sizeOf(rs), minReady: rs.Spec.MinReadySeconds}
 }
 
-// available is how many available Pods can be counted on. A ReplicaSet whose
-// size was just cut from 10 to 8 may still report 10; its unhealthy Pods go first,
-// so of 8 wanted and 10 reported 8 remain, of 8 and 7 reported 7.
-func (f *draft) available() int32 { return min(f.replicas, f.rs.Status.AvailableReplicas) }
+// available is how many available Pods can be counted on. A ReplicaSet whose size
+// was just cut from 10 to 8 may still report 10; its unhealthy Pods go first, so of
+// 8 wanted and 10 reported 8 remain, of 8 and 7 reported 7. If this plan gives it
+// 12, still 8: what is added is not there yet.
+func (f *draft) available() int32 {
+	return min(f.replicas, sizeOf(f.rs), f.rs.Status.AvailableReplicas)
+}
 
 // footprint is how many Pods have to be expected. A ReplicaSet whose size was
 // just cut from 10 to 8 may still have 10.
@@ -289,7 +292,7 @@ func (f *draft) action() Action {
 	case f.create:
 		f.rs.Spec.Replicas = ptr.To(f.replicas)
 		f.rs.Annotations = f.annotations
-		return Create{ReplicaSet: f.rs, Why: scaledWhy(f.rs.Name, 0, f.replicas)}
+		return Create{ReplicaSet: f.rs, Why: createdWhy(f.rs.Name, f.replicas)}
 	case f.replicas != size:
 		return f.update(scaledWhy(f.rs.Name, size, f.replicas))
 	case f.annotations != nil || f.minReady != f.rs.Spec.MinReadySeconds:

@@ -17,9 +17,23 @@ func (r *rollout) roll() {
 	if r.current == nil {
 		r.draftCurrent()
 	}
+	if !r.isAcknowledged() {
+		return
+	}
 	r.resize(r.current, r.nextSize())
 	r.shrinkOld()
 }
+
+// isAcknowledged says whether every ReplicaSet's status is about its present size.
+// Until then it tells neither how many Pods there may be (5 were asked for, 3 are
+// reported, then 0 were asked for: up to 5) nor how many are still available (10
+// were, then 5 were asked for, now 8 are: perhaps only 5). The ReplicaSet loop
+// acknowledges a size as soon as it acts on it.
+func (r *rollout) isAcknowledged() bool {
+	return !slices.ContainsFunc(r.all(), func(f *draft) bool { return !f.create && isBehind(f.rs) })
+}
+
+func isBehind(rs *apps.ReplicaSet) bool { return rs.Generation > rs.Status.ObservedGeneration }
 
 // nextSize is the new ReplicaSet's next size.
 //
@@ -84,7 +98,7 @@ func (r *rollout) recreate(runningPods map[types.UID]int) {
 
 func (r *rollout) oldPodsRun(runningPods map[types.UID]int) bool {
 	return slices.ContainsFunc(r.old, func(f *draft) bool {
-		return f.rs.Status.Replicas > 0 || runningPods[f.rs.UID] > 0
+		return f.rs.Status.Replicas > 0 || runningPods[f.rs.UID] > 0 || isBehind(f.rs)
 	})
 }
 
@@ -112,5 +126,5 @@ func (r *rollout) cleanUp() {
 }
 
 func isEmpty(rs *apps.ReplicaSet) bool {
-	return sizeOf(rs) == 0 && rs.Status.Replicas == 0 && rs.Generation <= rs.Status.ObservedGeneration
+	return sizeOf(rs) == 0 && rs.Status.Replicas == 0 && !isBehind(rs)
 }

@@ -86,6 +86,13 @@ func (r *rollout) stamp(f *draft) {
 	}
 }
 
+func createdWhy(name string, size int32) string {
+	if size == 0 {
+		return fmt.Sprintf("Created new replica set %q", name)
+	}
+	return scaledWhy(name, 0, size)
+}
+
 // active are the ReplicaSets that want Pods.
 func (r *rollout) active() []*draft {
 	return slices.DeleteFunc(slices.Clone(r.all()), func(f *draft) bool { return f.replicas == 0 })
@@ -109,13 +116,14 @@ func (r *rollout) isScaled() bool {
 func (r *rollout) scale() {
 	active := r.active()
 	switch {
+	case len(r.all()) == 0:
 	case len(active) == 0 && r.current != nil:
-		r.resize(r.current, r.want)
-	case len(active) == 0 && len(r.old) > 0:
-		r.resize(r.old[len(r.old)-1], r.want)
+		r.scaleAlone(r.current)
+	case len(active) == 0:
+		r.scaleAlone(r.old[len(r.old)-1])
 	case len(active) == 1:
-		r.resize(active[0], r.want)
-		r.stamp(active[0])
+		r.scaleAlone(active[0])
+	case !r.isAcknowledged():
 	case r.isSaturated():
 		for _, f := range r.old {
 			r.resize(f, 0)
@@ -123,6 +131,23 @@ func (r *rollout) scale() {
 	case r.d.Spec.Strategy.Type == apps.RollingUpdateDeploymentStrategyType:
 		r.scaleInProportion(active)
 	}
+}
+
+// scaleAlone gives all Pods of the Deployment to one ReplicaSet.
+func (r *rollout) scaleAlone(f *draft) {
+	if f.replicas < r.want && !r.isQuiet() {
+		return
+	}
+	r.resize(f, r.want)
+	if f.replicas > 0 {
+		r.stamp(f)
+	}
+}
+
+// isQuiet says whether no ReplicaSet has, or may have, more Pods than it wants. As
+// long as one has, growing could take the Deployment above its ceiling.
+func (r *rollout) isQuiet() bool {
+	return r.isAcknowledged() && !slices.ContainsFunc(r.all(), func(f *draft) bool { return f.footprint() > f.replicas })
 }
 
 // isSaturated says whether the new ReplicaSet has all Pods of the Deployment,
@@ -151,6 +176,9 @@ func (r *rollout) scaleInProportion(active []*draft) {
 		total += f.replicas
 	}
 	change := allowed - total
+	if change > 0 && !r.isQuiet() {
+		return
+	}
 	slices.SortFunc(active, func(a, b *draft) int { return largerFirst(a, b, change) })
 	sizes := make([]int32, len(active))
 	var spread int32
