@@ -48,7 +48,8 @@ func KillPrograms(ctx context.Context, dir string) error {
 // reapLimit is how long a program may take to reap: it does it at once, or never.
 const reapLimit = 2 * time.Second
 
-// awaitReaped waits until no program of dir has a child that has ended.
+// awaitReaped waits until the programs of dir have no children left but one another.
+// The children have been killed; they are on their way to be zombies, or are.
 func awaitReaped(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, reapLimit)
 	defer cancel()
@@ -61,8 +62,8 @@ func awaitReaped(ctx context.Context, dir string) error {
 		for _, pid := range pids {
 			parents[pid] = true
 		}
-		zombie, err := hasZombie(parents)
-		if err != nil || !zombie {
+		left, err := hasChildren(parents)
+		if err != nil || !left {
 			return err
 		}
 		select {
@@ -73,14 +74,15 @@ func awaitReaped(ctx context.Context, dir string) error {
 	}
 }
 
-// hasZombie reports whether a child of one of the parents has ended and is not reaped.
-func hasZombie(parents map[int]bool) (bool, error) {
+// hasChildren reports whether a process that is no parent itself has one of them.
+func hasChildren(parents map[int]bool) (bool, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return false, fmt.Errorf("list processes: %w", err)
 	}
 	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || parents[pid] {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
@@ -89,7 +91,7 @@ func hasZombie(parents map[int]bool) (bool, error) {
 		}
 		// pid (command) state parent …: the command may hold anything.
 		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-		if len(fields) < 2 || fields[0] != "Z" {
+		if len(fields) < 2 {
 			continue
 		}
 		if parent, err := strconv.Atoi(fields[1]); err == nil && parents[parent] {
