@@ -219,10 +219,11 @@ func (b *addressBook) addressesOf(s *core.Service) []int {
 	return numbers
 }
 
+// nodePortsOf are the node ports that a Service of its type holds.
 func nodePortsOf(s *core.Service) []int {
 	var numbers []int
 	for _, port := range s.Spec.Ports {
-		if port.NodePort != 0 {
+		if port.NodePort != 0 && hasNodePorts(s) {
 			numbers = append(numbers, int(port.NodePort))
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
@@ -122,14 +121,13 @@ func (a *admissionChain) checkNamespace(ctx context.Context, attr admission.Attr
 // namespace is read from the watch cache, and from the store when the cache may
 // be behind: it does not know the namespace, or a deletion was just asked for.
 func (a *admissionChain) namespace(ctx context.Context, name string) (*core.Namespace, error) {
-	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	if !a.mayBeTerminating(name) {
-		found, err := a.namespaces.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+		found, err := a.namespaces.lookup(ctx, name, "0")
 		if err == nil {
 			return found.(*core.Namespace), nil
 		}
 	}
-	found, err := a.namespaces.Get(ctx, name, &metav1.GetOptions{})
+	found, err := a.namespaces.lookup(ctx, name, "")
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, err
@@ -154,13 +152,16 @@ func (a *admissionChain) defaultServiceAccount(ctx context.Context, attr admissi
 		p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = fallback, fallback //nolint:staticcheck // validation wants both
 	}
 	name := p.Spec.ServiceAccountName
-	found, err := a.accounts.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	found, err := a.accounts.lookup(ctx, name, "0")
 	if apierrors.IsNotFound(err) && name != fallback {
-		found, err = a.accounts.Get(ctx, name, &metav1.GetOptions{})
+		found, err = a.accounts.lookup(ctx, name, "")
 	}
 	switch {
 	case apierrors.IsNotFound(err) && name == fallback:
 		return nil
+	case apierrors.IsNotFound(err):
+		err = apierrors.NewNotFound(core.Resource("serviceaccount"), name)
+		fallthrough
 	case err != nil:
 		return admission.NewForbidden(attr, fmt.Errorf("error looking up service account %s/%s: %w", attr.GetNamespace(), name, err))
 	}

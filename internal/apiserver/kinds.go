@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
@@ -133,9 +132,6 @@ var kinds = []*kind{
 		group: "apps", version: "v1", name: "ReplicaSet", plural: "replicasets", singular: "replicaset",
 		short: []string{"rs"}, categories: []string{"all"}, namespaced: true,
 		rules: replicaSetRules, status: &replicaSetStatusRules,
-		fields: selects(func(r *apps.ReplicaSet) fields.Set {
-			return fields.Set{"status.replicas": strconv.Itoa(int(r.Status.Replicas))}
-		}),
 	},
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericrest "k8s.io/apiserver/pkg/registry/generic/rest"
 	"k8s.io/kubernetes/pkg/api/pod"
@@ -42,7 +41,7 @@ type kubelets struct {
 
 // connect reaches the agent of a node that exists.
 func (k *kubelets) connect(ctx context.Context, nodeName string) (*url.URL, http.RoundTripper, error) {
-	if _, err := k.nodes.Get(ctx, nodeName, &metav1.GetOptions{ResourceVersion: "0"}); err != nil {
+	if _, err := k.nodes.lookup(ctx, nodeName, ""); err != nil {
 		return nil, nil, err
 	}
 	if k.connector == nil {
@@ -56,7 +55,7 @@ func (k *kubelets) connect(ctx context.Context, nodeName string) (*url.URL, http
 }
 
 func (k *kubelets) pod(ctx context.Context, name string) (*core.Pod, error) {
-	found, err := k.pods.Get(ctx, name, &metav1.GetOptions{})
+	found, err := k.pods.lookup(ctx, name, "")
 	if err != nil {
 		return nil, err
 	}

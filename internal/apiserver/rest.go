@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -70,6 +71,19 @@ func (r *resource) ShortNames() []string { return r.kind.short }
 
 // Categories implements rest.CategoriesProvider.
 func (r *resource) Categories() []string { return r.kind.categories }
+
+// lookup reads an object of this kind while a request for another one is served:
+// errors name this kind, not the request's. A cluster-wide kind is found whatever
+// the request's namespace. With version "0" the watch cache answers.
+func (r *resource) lookup(ctx context.Context, name, version string) (runtime.Object, error) {
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, Verb: "get", APIGroup: r.kind.group, APIVersion: r.kind.version, Resource: r.kind.plural, Name: name,
+	})
+	if !r.kind.namespaced {
+		ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
+	}
+	return r.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
+}
 
 // with is the same storage behind other rules.
 func (r *resource) with(rules rules) *genericregistry.Store {

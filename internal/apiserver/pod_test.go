@@ -1,0 +1,333 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"mend/internal/testkit"
+)
+
+func TestANewPodHasUpstreamsDefaults(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	p := pod("a")
+	p.Status.Phase = corev1.PodRunning // nobody sets this at creation
+	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+	got, err := s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Status.Phase != corev1.PodPending || got.Status.QOSClass != corev1.PodQOSBurstable || got.Generation != 1 {
+		t.Errorf("status %+v, generation %d", got.Status, got.Generation)
+	}
+	spec := got.Spec
+	if spec.ServiceAccountName != "default" || spec.DeprecatedServiceAccount != "default" || spec.RestartPolicy != corev1.RestartPolicyAlways ||
+		spec.DNSPolicy != corev1.DNSClusterFirst || *spec.TerminationGracePeriodSeconds != 30 || spec.SchedulerName != "default-scheduler" ||
+		spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent || len(spec.Volumes) != 0 {
+		t.Errorf("spec %+v", spec)
+	}
+	var tolerations []string
+	for _, t := range spec.Tolerations {
+		tolerations = append(tolerations, fmt.Sprint(t.Key, " ", t.Operator, " ", t.Effect, " ", *t.TolerationSeconds))
+	}
+	if got := strings.Join(tolerations, "; "); got != "node.kubernetes.io/not-ready Exists NoExecute 300; node.kubernetes.io/unreachable Exists NoExecute 300" {
+		t.Errorf("tolerations: %s", got)
+	}
+	everything := pod("tolerant")
+	everything.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	if got, err = s.Client.CoreV1().Pods("default").Create(ctx, everything, metav1.CreateOptions{}); err != nil || len(got.Spec.Tolerations) != 1 {
+		t.Errorf("a Pod that tolerates everything: %v, %v", got.Spec.Tolerations, err)
+	}
+	named := pod("named")
+	named.Spec.ServiceAccountName = "robot"
+	_, err = s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{})
+	want := `pods "named" is forbidden: error looking up service account default/robot: serviceaccount "robot" not found`
+	if !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("an account that does not exist: %v", err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}}
+	if _, err = s.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{}); err != nil || len(got.Spec.ImagePullSecrets) != 1 {
+		t.Errorf("an account that exists: %v, %v", got, err)
+	}
+}
+
+func TestGeneratedNamesHaveFiveRandomCharacters(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	p := pod("")
+	p.GenerateName = "web-6799fc88d8-"
+	got, err := s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	if err != nil || len(got.Name) != len(p.GenerateName)+5 {
+		t.Errorf("%v, %v", got, err)
+	}
+	_, err = s.Client.CoreV1().Pods("default").Create(ctx, pod(""), metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "name or generateName is required") {
+		t.Errorf("without a name: %v", err)
+	}
+}
+
+func TestPodsAreDeletedWithTheGraceTheyNeed(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	create := func(name, node string) {
+		t.Helper()
+		p := pod(name)
+		p.Spec.NodeName = node
+		if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(name string) bool {
+		_, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	create("unscheduled", "")
+	if err := pods.Delete(ctx, "unscheduled", metav1.DeleteOptions{}); err != nil || !gone("unscheduled") {
+		t.Errorf("a Pod without a node stays: %v", err)
+	}
+	create("forced", "n1")
+	if err := pods.Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil || !gone("forced") {
+		t.Errorf("a forced deletion: %v", err)
+	}
+	create("done", "n1")
+	if _, err := pods.Patch(ctx, "done", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if err := pods.Delete(ctx, "done", metav1.DeleteOptions{}); err != nil || !gone("done") {
+		t.Errorf("a Pod that is over stays: %v", err)
+	}
+	create("running", "n1")
+	before := time.Now().Truncate(time.Second)
+	if err := pods.Delete(ctx, "running", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pods.Get(ctx, "running", metav1.GetOptions{})
+	if err != nil || p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds != 30 || p.Generation != 2 || p.DeletionTimestamp.Time.Before(before.Add(30*time.Second)) {
+		t.Fatalf("a running Pod: %+v, %v", p.ObjectMeta, err)
+	}
+	// Only a shorter grace period is taken.
+	for asked, want := range map[int64]int64{60: 30, 5: 5} {
+		if err := pods.Delete(ctx, "running", metav1.DeleteOptions{GracePeriodSeconds: &asked}); err != nil {
+			t.Fatal(err)
+		}
+		if p, err = pods.Get(ctx, "running", metav1.GetOptions{}); err != nil || *p.DeletionGracePeriodSeconds > 30 || asked == 5 && *p.DeletionGracePeriodSeconds != want {
+			t.Errorf("asked for %d: %+v, %v", asked, p.ObjectMeta, err)
+		}
+	}
+	// The agent confirms with grace 0 for exactly this Pod.
+	if err := pods.Delete(ctx, "running", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID}}); err != nil || !gone("running") {
+		t.Errorf("confirmed: %v", err)
+	}
+}
+
+func TestBindingGivesAPodItsNodeOnce(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	created, err := pods.Create(ctx, pod("a"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "other", Annotations: map[string]string{"why": "fits"}},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "n1"},
+	}
+	if err := pods.Bind(ctx, binding, metav1.CreateOptions{}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "UID") {
+		t.Errorf("another UID: %v", err)
+	}
+	binding.UID = created.UID
+	if err := pods.Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := pods.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || got.Spec.NodeName != "n1" || got.Annotations["why"] != "fits" || len(got.Status.Conditions) != 1 ||
+		got.Status.Conditions[0].Type != corev1.PodScheduled || got.Status.Conditions[0].Status != corev1.ConditionTrue {
+		t.Errorf("bound: %+v, %v", got, err)
+	}
+	err = pods.Bind(ctx, binding, metav1.CreateOptions{})
+	want := `Operation cannot be fulfilled on pods/binding "a": pod a is already assigned to node "n1"`
+	if !apierrors.IsConflict(err) || err.Error() != want {
+		t.Errorf("a second time: %v", err)
+	}
+	binding.Name = "missing"
+	if err := pods.Bind(ctx, binding, metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a Pod that does not exist: %v", err)
+	}
+}
+
+func TestEvictionSaysWhyAndDeletes(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	p := pod("a")
+	p.Spec.NodeName = "n1"
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(3))}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := pods.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || *got.DeletionGracePeriodSeconds != 3 || len(got.Status.Conditions) != 1 ||
+		got.Status.Conditions[0].Type != corev1.DisruptionTarget || got.Status.Conditions[0].Reason != "EvictionByEvictionAPI" {
+		t.Errorf("evicted: %+v, %v", got, err)
+	}
+	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "missing"}}); !apierrors.IsNotFound(err) {
+		t.Errorf("a Pod that does not exist: %v", err)
+	}
+}
+
+func TestWhatAPodMayChange(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	created, err := pods.Create(ctx, pod("a"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := created.DeepCopy()
+	moved.Spec.NodeName = "n1"
+	_, err = pods.Update(ctx, moved, metav1.UpdateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`") {
+		t.Errorf("changing the node: %v", err)
+	}
+	status := created.DeepCopy()
+	status.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "X", Name: "x", UID: "x"}}
+	status.Status.QOSClass, status.Status.Phase = "", corev1.PodRunning
+	got, err := pods.UpdateStatus(ctx, status, metav1.UpdateOptions{})
+	if err != nil || len(got.OwnerReferences) != 0 || got.Status.QOSClass != corev1.PodQOSBestEffort || got.Status.Phase != corev1.PodRunning || got.Generation != 1 {
+		t.Errorf("a status update: %+v, %v", got, err)
+	}
+	got.Status.Phase = ""
+	if got, err = pods.Update(ctx, got, metav1.UpdateOptions{}); err != nil || got.Status.Phase != corev1.PodRunning {
+		t.Errorf("an update clears the status: %+v, %v", got, err)
+	}
+}
+
+func TestDeploymentRulesAreUpstreams(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	deployments := s.Client.AppsV1().Deployments("default")
+	bad := deployment("web", 1)
+	bad.Spec.Template.Labels = map[string]string{"app": "other"}
+	_, err := deployments.Create(ctx, bad, metav1.CreateOptions{})
+	want := "Deployment.apps \"web\" is invalid: spec.template.metadata.labels: Invalid value: {\"app\":\"other\"}: `selector` does not match template `labels`"
+	if !apierrors.IsInvalid(err) || err.Error() != want {
+		t.Errorf("a selector that does not match: %v", err)
+	}
+	bad = deployment("web", -1)
+	if _, err := deployments.Create(ctx, bad, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0") {
+		t.Errorf("a negative count: %v", err)
+	}
+	d, err := deployments.Create(ctx, deployment("web", 1), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := d.DeepCopy()
+	moved.Spec.Selector.MatchLabels["extra"], moved.Spec.Template.Labels["extra"] = "1", "1"
+	if _, err := deployments.Update(ctx, moved, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
+		t.Errorf("changing the selector: %v", err)
+	}
+	d.Annotations = map[string]string{"kubernetes.io/change-cause": "x"}
+	if d, err = deployments.Update(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 {
+		t.Errorf("an annotation: generation %d, %v", d.Generation, err)
+	}
+	d.Labels["new"] = "label"
+	if d, err = deployments.Update(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 {
+		t.Errorf("a label: generation %d, %v", d.Generation, err)
+	}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, TerminatingReplicas: ptr.To(int32(2))}
+	d.Labels["status"], *d.Spec.Replicas = "ignored", 9
+	if d, err = deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 || *d.Spec.Replicas != 1 || d.Labels["status"] != "" || *d.Status.TerminatingReplicas != 2 {
+		t.Errorf("a status update: %+v, %v", d, err)
+	}
+}
+
+func TestNamespacesGateWhatIsCreatedInThem(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	namespaces := s.Client.CoreV1().Namespaces()
+	_, err := s.Client.CoreV1().Pods("nowhere").Create(ctx, pod("a"), metav1.CreateOptions{})
+	if !apierrors.IsNotFound(err) || err.Error() != `namespaces "nowhere" not found` {
+		t.Errorf("no such namespace: %v", err)
+	}
+	n, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{})
+	if err != nil || n.Status.Phase != corev1.NamespaceActive || n.Labels["kubernetes.io/metadata.name"] != "team" || fmt.Sprint(n.Spec.Finalizers) != "[kubernetes]" {
+		t.Fatalf("created: %+v, %v", n, err)
+	}
+	if _, err := s.Client.CoreV1().Pods("team").Create(ctx, pod("a"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := namespaces.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Client.CoreV1().Pods("team").Create(ctx, pod("b"), metav1.CreateOptions{})
+	want := `pods "b" is forbidden: unable to create new content in namespace team because it is being terminated`
+	if !apierrors.IsForbidden(err) || err.Error() != want || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		t.Errorf("terminating: %v", err)
+	}
+	if n, err = namespaces.Get(ctx, "team", metav1.GetOptions{}); err != nil || n.Status.Phase != corev1.NamespaceTerminating || n.DeletionTimestamp == nil {
+		t.Errorf("phase: %+v, %v", n, err)
+	}
+	n.Spec.Finalizers = nil
+	if _, err := namespaces.Finalize(ctx, n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := namespaces.Get(ctx, "team", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("finalized: %v", err)
+	}
+	err = namespaces.Delete(ctx, "default", metav1.DeleteOptions{})
+	if !apierrors.IsForbidden(err) || err.Error() != `namespaces "default" is forbidden: this namespace may not be deleted` {
+		t.Errorf("deleting default: %v", err)
+	}
+}
+
+func TestNodesKeepStatusAndSpecApart(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	nodes := s.Client.CoreV1().Nodes()
+	n, err := nodes.Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	if err != nil || n.Status.Capacity.Cpu().String() != "2" {
+		t.Fatalf("a node registers with its status: %+v, %v", n, err)
+	}
+	patch := `{"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"True"}],"capacity":{"example.com/dongle":"4"}}}`
+	if n, err = nodes.Patch(ctx, "n1", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil || n.Spec.Unschedulable || len(n.Status.Capacity) != 2 {
+		t.Errorf("status: %+v, %v", n, err)
+	}
+	if n, err = nodes.Patch(ctx, "n1", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true},"status":null}`), metav1.PatchOptions{}); err != nil || !n.Spec.Unschedulable || len(n.Status.Conditions) != 1 {
+		t.Errorf("spec: %+v, %v", n, err)
+	}
+}
+
+func TestLeasesNeedTheirVersion(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	leases := s.Client.CoordinationV1().Leases("kube-node-lease")
+	l, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ResourceVersion = ""
+	if _, err := leases.Update(ctx, l, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.resourceVersion: Invalid value: 0: must be specified for an update") {
+		t.Errorf("got %v", err)
+	}
+}
