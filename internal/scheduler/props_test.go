@@ -96,6 +96,10 @@ func objection(pod *v1.Pod, node *v1.Node, others []*v1.Pod) string {
 	if int64(len(others))+1 > node.Status.Allocatable.Pods().Value() {
 		return "pods"
 	}
+	return shortage(pod, node, others)
+}
+
+func shortage(pod *v1.Pod, node *v1.Node, others []*v1.Pod) string {
 	for name, want := range pod.Spec.Containers[0].Resources.Requests {
 		sum := want.DeepCopy()
 		for _, other := range others {
@@ -105,17 +109,23 @@ func objection(pod *v1.Pod, node *v1.Node, others []*v1.Pod) string {
 			return "short of " + string(name)
 		}
 	}
-	for _, mine := range pod.Spec.Containers[0].Ports {
-		for _, other := range others {
-			for _, theirs := range other.Spec.Containers[0].Ports {
-				if mine.HostPort == theirs.HostPort &&
-					(mine.HostIP == "" || theirs.HostIP == "" || mine.HostIP == theirs.HostIP) {
-					return "port"
-				}
-			}
+	for _, other := range others {
+		if portsClash(pod.Spec.Containers[0].Ports, other.Spec.Containers[0].Ports) {
+			return "port"
 		}
 	}
 	return ""
+}
+
+func portsClash(mine, theirs []v1.ContainerPort) bool {
+	for _, a := range mine {
+		for _, b := range theirs {
+			if a.HostPort == b.HostPort && (a.HostIP == "" || b.HostIP == "" || a.HostIP == b.HostIP) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func podsOn(pods []*v1.Pod, node string) []*v1.Pod {

@@ -127,7 +127,7 @@ func (c *controller) Sync(ctx context.Context, _ string) (time.Time, error) {
 
 func (c *controller) observe() (Observed, error) {
 	service, err1 := get[*v1.Service](c.services)
-	endpoints, err2 := get[*v1.Endpoints](c.endpoints) //nolint:staticcheck // served as long as upstream serves it
+	endpoints, err2 := get[*v1.Endpoints](c.endpoints)
 	slice, err3 := get[*discovery.EndpointSlice](c.endpointSlices)
 	return Observed{Service: service, Endpoints: endpoints, Slice: slice}, errors.Join(err1, err2, err3)
 }

@@ -22,7 +22,7 @@ const (
 // Observed is all that a plan reads. Objects are nil when they do not exist.
 type Observed struct {
 	Service   *v1.Service
-	Endpoints *v1.Endpoints //nolint:staticcheck // served as long as upstream serves it
+	Endpoints *v1.Endpoints
 	Slice     *discovery.EndpointSlice
 }
 
@@ -30,7 +30,7 @@ type Observed struct {
 // refers to one that does not exist.
 type Plan struct {
 	Service   *v1.Service
-	Endpoints *v1.Endpoints //nolint:staticcheck // as above
+	Endpoints *v1.Endpoints
 	// ReplaceSlice is the slice to delete first: its address type is wrong,
 	// which cannot be changed.
 	ReplaceSlice *discovery.EndpointSlice
@@ -63,12 +63,12 @@ func planService(old *v1.Service, config Config) *v1.Service {
 	return service
 }
 
-func planEndpoints(old *v1.Endpoints, config Config) *v1.Endpoints { //nolint:staticcheck // as above
-	subset := v1.EndpointSubset{Ports: []v1.EndpointPort{{Name: portName, Protocol: v1.ProtocolTCP, Port: config.Port}}} //nolint:staticcheck // as above
+func planEndpoints(old *v1.Endpoints, config Config) *v1.Endpoints {
+	subset := v1.EndpointSubset{Ports: []v1.EndpointPort{{Name: portName, Protocol: v1.ProtocolTCP, Port: config.Port}}}
 	for _, address := range config.addresses() {
 		subset.Addresses = append(subset.Addresses, v1.EndpointAddress{IP: address.String()})
 	}
-	endpoints := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}} //nolint:staticcheck // as above
+	endpoints := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if old != nil {
 		endpoints = old.DeepCopy()
 	}
@@ -76,7 +76,7 @@ func planEndpoints(old *v1.Endpoints, config Config) *v1.Endpoints { //nolint:st
 		endpoints.Labels = map[string]string{}
 	}
 	endpoints.Labels[discovery.LabelSkipMirror] = "true"
-	endpoints.Subsets = []v1.EndpointSubset{subset} //nolint:staticcheck // as above
+	endpoints.Subsets = []v1.EndpointSubset{subset}
 	if old != nil && equality.Semantic.DeepEqual(old, endpoints) {
 		return nil
 	}

@@ -26,10 +26,10 @@ func wanted() Observed {
 				IPFamilyPolicy: ptr(v1.IPFamilyPolicySingleStack),
 				Ports:          []v1.ServicePort{{Name: "https", Protocol: v1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(6443)}}},
 		},
-		Endpoints: &v1.Endpoints{ //nolint:staticcheck // as in the code
+		Endpoints: &v1.Endpoints{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", ResourceVersion: "1",
 				Labels: map[string]string{"endpointslice.kubernetes.io/skip-mirror": "true"}},
-			Subsets: []v1.EndpointSubset{{ //nolint:staticcheck // as in the code
+			Subsets: []v1.EndpointSubset{{
 				Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}, {IP: "192.0.2.2"}},
 				Ports:     []v1.EndpointPort{{Name: "https", Protocol: v1.ProtocolTCP, Port: 6443}}}},
 		},

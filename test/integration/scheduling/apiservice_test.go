@@ -23,7 +23,7 @@ func TestServiceOfTheAPIServer(t *testing.T) {
 		if service, err = services.Get(w.ctx, "kubernetes", metav1.GetOptions{}); err != nil {
 			return err
 		}
-		if _, err = w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}); err != nil { //nolint:staticcheck // still served
+		if _, err = w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}); err != nil {
 			return err
 		}
 		slice, err := w.client.DiscoveryV1().EndpointSlices("default").Get(w.ctx, "kubernetes", metav1.GetOptions{})
@@ -51,10 +51,10 @@ func TestServiceOfTheAPIServer(t *testing.T) {
 		t.Errorf("the new service has %s", service.Spec.ClusterIP)
 	}
 
-	must(w.client.CoreV1().Endpoints("default").Patch(w.ctx, "kubernetes", types.MergePatchType, []byte(`{"subsets":[]}`), metav1.PatchOptions{}))(w) //nolint:staticcheck // still served
+	must(w.client.CoreV1().Endpoints("default").Patch(w.ctx, "kubernetes", types.MergePatchType, []byte(`{"subsets":[]}`), metav1.PatchOptions{}))(w)
 	w.eventually("endpoints put right", func() error {
-		endpoints := must(w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w)                                                         //nolint:staticcheck // still served
-		want := []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}}, Ports: []v1.EndpointPort{{Name: "https", Port: 7443, Protocol: v1.ProtocolTCP}}}} //nolint:staticcheck // still served
+		endpoints := must(w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w)
+		want := []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}}, Ports: []v1.EndpointPort{{Name: "https", Port: 7443, Protocol: v1.ProtocolTCP}}}}
 		if diff := cmp.Diff(want, endpoints.Subsets); diff != "" {
 			return fmt.Errorf("subsets (-want +got):\n%s", diff)
 		}
@@ -64,7 +64,7 @@ func TestServiceOfTheAPIServer(t *testing.T) {
 	// writes nothing.
 	rest := apiservice.MakePlan(apiservice.Observed{
 		Service:   must(services.Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w),
-		Endpoints: must(w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w), //nolint:staticcheck // still served
+		Endpoints: must(w.client.CoreV1().Endpoints("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w),
 		Slice:     must(w.client.DiscoveryV1().EndpointSlices("default").Get(w.ctx, "kubernetes", metav1.GetOptions{}))(w),
 	}, config)
 	if diff := cmp.Diff(apiservice.Plan{}, rest); diff != "" {
