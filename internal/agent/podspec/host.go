@@ -89,3 +89,19 @@ func (h Host) TierCgroup(class v1.PodQOSClass) string {
 	}
 	return h.CgroupParent
 }
+
+// FieldPath names a container inside its Pod, as events refer to it:
+// "spec.containers{web}".
+func FieldPath(pod *v1.Pod, container string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container {
+			return fmt.Sprintf("spec.initContainers{%s}", container)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == container {
+			return fmt.Sprintf("spec.ephemeralContainers{%s}", container)
+		}
+	}
+	return fmt.Sprintf("spec.containers{%s}", container)
+}

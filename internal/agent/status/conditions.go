@@ -50,6 +50,11 @@ func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
 
 func readyToStart(in Input) v1.PodCondition {
 	why := SandboxNeeded(in.Pod, in.Runtime)
+	_, was := podutil.GetPodConditionFromList(in.Old.Conditions, v1.PodReadyToStartContainers)
+	if in.Ended && was != nil && was.Status == v1.ConditionFalse {
+		// The sandbox goes after the final status is written; that is no news.
+		return *was
+	}
 	if why == "" {
 		return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue}
 	}

@@ -43,7 +43,7 @@ func one(in Input, c *v1.Container, was *v1.ContainerStatus, init bool) v1.Conta
 	} else {
 		s = fromInstance(in, c, was, instances[0])
 		if len(instances) > 1 {
-			s.LastTerminationState = convert(instances[1]).State
+			s.LastTerminationState = convert(in, instances[1]).State
 		}
 	}
 	return waitingFor(in, c, s, init)
@@ -84,7 +84,7 @@ func withoutInstance(in Input, c *v1.Container, was *v1.ContainerStatus, init bo
 }
 
 func fromInstance(in Input, c *v1.Container, was *v1.ContainerStatus, instance podruntime.Container) v1.ContainerStatus {
-	s := convert(instance)
+	s := convert(in, instance)
 	if s.State.Waiting != nil {
 		s.State.Waiting.Reason = defaultReason(in.Pod)
 	}
@@ -111,13 +111,13 @@ func fromInstance(in Input, c *v1.Container, was *v1.ContainerStatus, instance p
 }
 
 // convert is what an instance says of itself.
-func convert(i podruntime.Container) v1.ContainerStatus {
+func convert(in Input, i podruntime.Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:         i.Name,
 		RestartCount: int32(i.Attempt),
 		Image:        i.Image,
 		ImageID:      i.ImageRef,
-		ContainerID:  ContainerID(i.ID),
+		ContainerID:  containerID(in.RuntimeName, i.ID),
 		User:         i.User.DeepCopy(),
 	}
 	switch i.Phase {
@@ -138,8 +138,16 @@ func convert(i podruntime.Container) v1.ContainerStatus {
 	return s
 }
 
-// ContainerID is how the API writes a container's ID.
-func ContainerID(id string) string { return "containerd://" + id }
+// containerID is how the API writes a container's ID; bareID is its inverse.
+func containerID(runtime, id string) string { return runtime + "://" + id }
+
+func bareID(id string) string {
+	_, bare, found := strings.Cut(id, "://")
+	if !found {
+		return id
+	}
+	return bare
+}
 
 // waitingFor shows a container that is about to be started again as waiting, with
 // the reason it does not run yet. Without a reason it keeps its state: it will be

@@ -138,3 +138,12 @@ func wholeOrZero(t time.Time) metav1.Time {
 	}
 	return whole(t)
 }
+
+// PhaseNow is the phase by the containers' states alone, before verdicts and
+// earlier phases are weighed in.
+func PhaseNow(in Input) v1.PodPhase {
+	all := slices.Concat(
+		containers(in, in.Pod.Spec.Containers, in.Old.ContainerStatuses, false),
+		containers(in, in.Pod.Spec.InitContainers, in.Old.InitContainerStatuses, true))
+	return Phase(in.Pod, all, in.Ended, anyRegularStarted(in))
+}

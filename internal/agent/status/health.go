@@ -21,8 +21,20 @@ func setHealth(in Input, s *v1.PodStatus) {
 }
 
 func applyHealth(in Input, c *v1.ContainerStatus) {
-	h := in.Health[c.ContainerID]
+	h := in.Health[bareID(c.ContainerID)]
 	running := c.State.Running != nil
 	started := running && h.Started
 	c.Started, c.Ready = &started, started && h.Ready
+}
+
+// HealthIn is what a status says of the container with that (bare) ID.
+func HealthIn(s v1.PodStatus, id string) Health {
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+		for i := range list {
+			if c := &list[i]; bareID(c.ContainerID) == id {
+				return Health{Started: c.Started != nil && *c.Started, Ready: c.Ready}
+			}
+		}
+	}
+	return Health{}
 }

@@ -36,7 +36,9 @@ type Input struct {
 	Runtime podruntime.State
 	Old     v1.PodStatus // the one generated before, or the API's
 	HostIPs []string     // primary first
-	Now     time.Time
+	// RuntimeName begins every container ID that the API shows ("containerd").
+	RuntimeName string
+	Now         time.Time
 	// Starting are containers with a start under way, postStart hook included:
 	// they are shown as waiting until it ends.
 	Starting map[string]bool

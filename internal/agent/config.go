@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	cri "k8s.io/cri-api/pkg/apis"
+	"k8s.io/utils/clock"
+)
+
+// Config is what an agent needs. NodeName, Client, Runtime, Images, DataDir,
+// LogDir and NodeIP are required.
+type Config struct {
+	NodeName string
+	Client   kubernetes.Interface
+	Runtime  cri.RuntimeService
+	Images   cri.ImageManagerService
+
+	// DataDir holds the Pods' files (pods/<uid>/…), LogDir their logs. Absolute.
+	DataDir string
+	LogDir  string
+	// CgroupParent is the cgroup that everything lives below ("/mend-<id>").
+	// Empty: Pods get no cgroups of their own (a simulated node).
+	CgroupParent string
+	// Simulated: nothing is mounted, since containers are not real.
+	Simulated bool
+
+	// NodeIP is the node's InternalIP; NodeIPs, if set, all of them, primary first.
+	NodeIP  string
+	NodeIPs []string
+	PodCIDR string
+
+	ClusterDomain string
+	ClusterDNS    []string
+	// ResolvConf is the host's resolver file; empty takes /etc/resolv.conf.
+	ResolvConf string
+
+	// Labels and Taints are those the node registers with, besides the standard
+	// ones.
+	Labels map[string]string
+	Taints []v1.Taint
+	// Capacity overrides what is measured (a simulated node).
+	Capacity v1.ResourceList
+	// AllocatableReserve is kept from Pods.
+	AllocatableReserve v1.ResourceList
+	// MaxPods defaults to 110.
+	MaxPods int
+
+	// Events should have the component "kubelet" and the node's name as host.
+	Events record.EventRecorder
+	Clock  clock.WithTicker
+	Log    *slog.Logger
+
+	// KubeletListen and KubeletTLS serve the kubelet's HTTP API; without a listener
+	// it is not served. Authorize decides about each request, by its client
+	// certificate.
+	KubeletListen net.Listener
+	KubeletTLS    *tls.Config
+
+	// ProbeDial opens the connections of probes and HTTP hooks; default the network.
+	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var missing []error
+	for name, absent := range map[string]bool{
+		"NodeName": c.NodeName == "", "Client": c.Client == nil, "Runtime": c.Runtime == nil,
+		"Images": c.Images == nil, "NodeIP": c.NodeIP == "" && len(c.NodeIPs) == 0,
+	} {
+		if absent {
+			missing = append(missing, fmt.Errorf("agent: %s is required", name))
+		}
+	}
+	for name, dir := range map[string]string{"DataDir": c.DataDir, "LogDir": c.LogDir} {
+		if !filepath.IsAbs(dir) {
+			missing = append(missing, fmt.Errorf("agent: %s must be an absolute path, not %q", name, dir))
+		}
+	}
+	if err := errors.Join(missing...); err != nil {
+		return c, err
+	}
+	if len(c.NodeIPs) == 0 {
+		c.NodeIPs = []string{c.NodeIP}
+	}
+	if c.ResolvConf == "" {
+		if _, err := os.Stat("/etc/resolv.conf"); err == nil {
+			c.ResolvConf = "/etc/resolv.conf"
+		}
+	}
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Events == nil {
+		c.Events = &record.FakeRecorder{}
+	}
+	if c.ProbeDial == nil {
+		c.ProbeDial = (&net.Dialer{}).DialContext
+	}
+	c.Log = c.Log.With("node", c.NodeName)
+	return c, nil
+}
+
+func (c Config) podsDir() string { return filepath.Join(c.DataDir, "pods") }

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"mend/internal/agent/podruntime"
+	"mend/internal/agent/podspec"
+	"mend/internal/agent/status"
+)
+
+// pod is what the agent remembers of one Pod. All of it may be lost.
+type pod struct {
+	uid types.UID
+
+	mu     sync.Mutex
+	api    *v1.Pod // the newest object seen; never changed
+	gone   bool
+	orphan bool
+	forgot bool
+
+	// dirty: the runtime may hold something else than state says.
+	dirty bool
+	state podruntime.State
+
+	refused      *status.Verdict
+	volumesReady bool
+	tornDown     bool
+	endingSince  time.Time
+	images       map[string]podspec.Image
+	failures     map[string]Failure
+	restarts     map[string]Backoff
+	pulls        map[string]Backoff // by image
+	flights      map[string]*flight
+	probed       map[string]Probed
+	told         map[string]bool // notices
+	status       *v1.PodStatus   // the last one generated
+}
+
+type flight struct {
+	Flight
+	ctx       context.Context
+	cancel    func()
+	abandoned bool
+}
+
+func newPod(uid types.UID) *pod {
+	return &pod{
+		uid: uid, images: map[string]podspec.Image{}, failures: map[string]Failure{}, restarts: map[string]Backoff{},
+		pulls: map[string]Backoff{}, flights: map[string]*flight{}, probed: map[string]Probed{}, told: map[string]bool{},
+	}
+}
+
+// newer says whether obj is at least as new as what is known of the Pod.
+func (p *pod) newer(obj *v1.Pod) bool {
+	if p.api == nil {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(obj.ResourceVersion, p.api.ResourceVersion)
+	return err != nil || order >= 0
+}
+
+// old is the status to go on from.
+func (p *pod) old() v1.PodStatus {
+	if p.status != nil {
+		return *p.status
+	}
+	return p.api.Status
+}
+
+// flightsNow copies what is under way.
+func (p *pod) flightsNow() map[string]Flight {
+	out := make(map[string]Flight, len(p.flights))
+	for lane, f := range p.flights {
+		out[lane] = f.Flight
+	}
+	return out
+}
+
+// observed is everything a plan is made of. flights were copied before state was
+// read from the runtime, so that what landed in between still counts as under way
+// and is not done twice.
+func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, attempts map[string]uint32) Observed {
+	return Observed{
+		Pod: p.api, Gone: p.gone, Orphan: p.orphan, Halt: halt, Runtime: p.state, Old: p.old(), HostIPs: hostIPs,
+		LoggedAttempts: attempts, Refused: p.refused, VolumesReady: p.volumesReady, TornDown: p.tornDown,
+		EndingSince: p.endingSince, Images: maps.Clone(p.images), Failures: maps.Clone(p.failures),
+		Restarts: maps.Clone(p.restarts), Flights: flights, Probes: maps.Clone(p.probed),
+	}
+}
+
+// forgetGone drops memories of containers that the runtime no longer holds.
+func (p *pod) forgetGone() {
+	if len(p.probed) == 0 {
+		return
+	}
+	held := map[string]bool{}
+	for _, c := range p.state.Containers {
+		held[c.ID] = true
+	}
+	maps.DeleteFunc(p.probed, func(id string, _ Probed) bool { return !held[id] })
+}
