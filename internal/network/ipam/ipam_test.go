@@ -79,6 +79,45 @@ func TestRangesAndNamesThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+// model is what a pool should have handed out.
+type model struct {
+	pool *Pool
+	room int
+	held map[string]netip.Addr
+}
+
+func (m *model) release(rt *rapid.T, id string) {
+	if got, err := m.pool.Release(id, "eth0"); err != nil || got != m.held[id] {
+		rt.Fatalf("Release(%s) is %v, %v; want %v", id, got, err, m.held[id])
+	}
+	delete(m.held, id)
+}
+
+func (m *model) reserve(rt *rapid.T, id string) {
+	got, err := m.pool.Reserve(id, "eth0")
+	before, again := m.held[id]
+	switch {
+	case again:
+		if err != nil || got != before {
+			rt.Fatalf("Reserve(%s) is %v, %v; want %v again", id, got, err, before)
+		}
+		return
+	case len(m.held) == m.room:
+		if !errors.Is(err, ErrExhausted) {
+			rt.Fatalf("with all %d taken, Reserve is %v, %v", m.room, got, err)
+		}
+		return
+	case err != nil || !m.pool.subnet.Contains(got) || got == m.pool.Gateway():
+		rt.Fatalf("Reserve(%s) is %v, %v with %d of %d taken", id, got, err, len(m.held), m.room)
+	}
+	for other, a := range m.held {
+		if a == got {
+			rt.Fatalf("%v was given to %s and %s", got, other, id)
+		}
+	}
+	m.held[id] = got
+}
+
 // Whatever is reserved and released in whatever order: no address twice, none outside
 // the range, and refusal only when the range is full.
 func TestNoAddressIsHandedOutTwice(t *testing.T) {
@@ -92,39 +131,15 @@ func TestNoAddressIsHandedOutTwice(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		room := 1<<(32-subnet.Bits()) - 3 // network, gateway, broadcast
-		held := map[string]netip.Addr{}
+		// All but the network's, the gateway's and the broadcast address.
+		m := &model{pool: p, room: 1<<(32-subnet.Bits()) - 3, held: map[string]netip.Addr{}}
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			id := fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "container"))
 			if rapid.Bool().Draw(rt, "release") {
-				if got, err := p.Release(id, "eth0"); err != nil || got != held[id] {
-					rt.Fatalf("Release(%s) is %v, %v; want %v", id, got, err, held[id])
-				}
-				delete(held, id)
-				continue
+				m.release(rt, id)
+			} else {
+				m.reserve(rt, id)
 			}
-			got, err := p.Reserve(id, "eth0")
-			if before, again := held[id]; again {
-				if err != nil || got != before {
-					rt.Fatalf("Reserve(%s) is %v, %v; want %v again", id, got, err, before)
-				}
-				continue
-			}
-			if len(held) == room {
-				if !errors.Is(err, ErrExhausted) {
-					rt.Fatalf("with all %d taken, Reserve is %v, %v", room, got, err)
-				}
-				continue
-			}
-			if err != nil || !subnet.Contains(got) || got == p.Gateway() {
-				rt.Fatalf("Reserve(%s) is %v, %v with %d of %d taken", id, got, err, len(held), room)
-			}
-			for other, a := range held {
-				if a == got {
-					rt.Fatalf("%v was given to %s and %s", got, other, id)
-				}
-			}
-			held[id] = got
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -27,36 +28,51 @@ var foreignPlaces = []string{
 // do at the same time is not in it.
 func hostState(t *testing.T, id, dataDir string) []string {
 	t.Helper()
-	var all []string
-	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	ours := func(s string) bool { return strings.Contains(s, id) || strings.Contains(s, dataDir) }
-
-	for _, pid := range processes(t, ours) {
-		add("process %s", pid)
+	all := slices.Concat(processes(t, ours), mounts(t, ours), networkState(t, ours), cgroups(t, id))
+	for _, place := range append(slices.Clone(foreignPlaces), dataDir, filepath.Join("/run/mend", id)) {
+		for _, f := range filesBelow(place) {
+			all = append(all, "file "+f)
+		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	sort.Strings(all)
+	return all
+}
+
+func mounts(t *testing.T, ours func(string) bool) []string {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(mounts)) {
+	var found []string
+	for line := range strings.Lines(string(table)) {
 		if ours(line) {
-			add("mount %s", strings.TrimSpace(line))
+			found = append(found, "mount "+strings.TrimSpace(line))
 		}
 	}
+	return found
+}
+
+// networkState lists interfaces, the routes over them, and nftables tables.
+func networkState(t *testing.T, ours func(string) bool) []string {
+	t.Helper()
+	var found []string
 	links, err := netlink.LinkList()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if ours(l.Attrs().Name) {
-			add("link %s", l.Attrs().Name)
-			routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range routes {
-				add("route %v", r)
-			}
+		if !ours(l.Attrs().Name) {
+			continue
+		}
+		found = append(found, "link "+l.Attrs().Name)
+		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range routes {
+			found = append(found, fmt.Sprintf("route %v", r))
 		}
 	}
 	c, err := nftables.New()
@@ -69,27 +85,26 @@ func hostState(t *testing.T, id, dataDir string) []string {
 	}
 	for _, table := range tables {
 		if ours(table.Name) {
-			add("table %s", table.Name)
+			found = append(found, "table "+table.Name)
 		}
 	}
-	groups, err := filepath.Glob("/sys/fs/cgroup/*/*" + id + "*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k8s, err := filepath.Glob("/sys/fs/cgroup/*/k8s.io")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range append(groups, k8s...) {
-		add("cgroup %s", g)
-	}
-	for _, place := range append(foreignPlaces, dataDir, filepath.Join("/run/mend", id)) {
-		for _, f := range filesBelow(place) {
-			add("file %s", f)
+	return found
+}
+
+// cgroups lists the instance's, of both versions, and the one that CRI uses unasked.
+func cgroups(t *testing.T, id string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/*" + id + "*", "/sys/fs/cgroup/*/*" + id + "*", "/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io"} {
+		groups, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range groups {
+			found = append(found, "cgroup "+g)
 		}
 	}
-	sort.Strings(all)
-	return all
+	return found
 }
 
 // processes lists those whose program, arguments or cgroups carry our marks.
@@ -110,7 +125,7 @@ func processes(t *testing.T, ours func(string) bool) []string {
 		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if ours(exe) || ours(string(args)) || ours(string(groups)) {
-			found = append(found, fmt.Sprintf("%s %q", e.Name(), args))
+			found = append(found, fmt.Sprintf("process %s %q", e.Name(), args))
 		}
 	}
 	return found
