@@ -31,12 +31,12 @@ payload: ## the container runtime, CNI plugin and built-in images, to be embedde
 
 .PHONY: demo
 demo: build ## build mend and walk through both documents on real containers
-	$(GO) build -o bin/walkthrough ./test/walkthrough
+	CGO_ENABLED=0 $(GO) build -o bin/walkthrough ./test/walkthrough
 	bin/walkthrough --mend bin/mend
 
 .PHONY: demo-simulated
 demo-simulated: build ## the same walk on the simulated runtime, without root
-	$(GO) build -o bin/walkthrough ./test/walkthrough
+	CGO_ENABLED=0 $(GO) build -o bin/walkthrough ./test/walkthrough
 	bin/walkthrough --mend bin/mend --simulate
 
 .PHONY: test

@@ -4,7 +4,7 @@
 # machine is never alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-go build -o bin/bench ./test/bench
+CGO_ENABLED=0 go build -o bin/bench ./test/bench
 if [ "$(id -u)" = 0 ]; then
 	bin/bench --mend bin/mend
 else
