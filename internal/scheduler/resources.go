@@ -65,10 +65,6 @@ func (r *Resources) add(other Resources, sign int64) {
 	}
 }
 
-func (r Resources) isZero() bool {
-	return r.MilliCPU == 0 && r.Memory == 0 && r.EphemeralStorage == 0 && len(r.Scalar) == 0
-}
-
 func (r Resources) equal(other Resources) bool {
 	return r.MilliCPU == other.MilliCPU && r.Memory == other.Memory &&
 		r.EphemeralStorage == other.EphemeralStorage && maps.Equal(r.Scalar, other.Scalar)
