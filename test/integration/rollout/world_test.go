@@ -95,7 +95,7 @@ type agent struct {
 	held map[string]bool // namespaces whose Pods do not end
 }
 
-func startAgent(t *testing.T, client kubernetes.Interface) *agent {
+func startAgent(t testing.TB, client kubernetes.Interface) *agent {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Core().V1().Pods().Informer()
 	a := &agent{client: client, pods: informer.GetStore(), held: map[string]bool{}}
