@@ -37,10 +37,11 @@ const (
 // Declaration is the loop's row in app's list.
 func Declaration() loop.Declaration {
 	return loop.Declaration{
-		Name:   Name,
-		Reads:  []string{"*:metadata"},
-		Writes: []string{"*:metadata.ownerReferences(dangling)", "*:metadata.finalizers(foregroundDeletion,orphan)", "*:delete(ownerless)"},
-		Build:  build,
+		Name:        Name,
+		EventSource: "garbage-collector-controller",
+		Reads:       []string{"*:metadata"},
+		Writes:      []string{"*:metadata.ownerReferences(dangling)", "*:metadata.finalizers(foregroundDeletion,orphan)", "*:delete(ownerless)"},
+		Build:       build,
 	}
 }
 
