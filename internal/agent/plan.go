@@ -102,6 +102,10 @@ func (p *planner) over() bool {
 	if p.o.Runtime.Empty() {
 		return false
 	}
+	if len(p.o.Runtime.Sandboxes) > 0 && len(p.o.Runtime.Containers) > 0 && !p.anyRestartable() &&
+		status.SandboxNeeded(p.o.Pod, p.o.Runtime) != "" {
+		return true // its sandbox is lost, and it is to run once only
+	}
 	return podutil.IsPodPhaseTerminal(status.PhaseNow(p.statusInput()))
 }
 

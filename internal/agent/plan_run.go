@@ -76,9 +76,6 @@ func (p *planner) replaceSandbox(why string) {
 		if p.killAll() || p.stopSandboxes() {
 			return
 		}
-		if len(p.o.Runtime.Containers) > 0 && !p.anyRestartable() {
-			return // it ran once, which is all it asked for
-		}
 	}
 	p.add(Action{Kind: RunSandbox, Attempt: attempt, Why: why})
 }
