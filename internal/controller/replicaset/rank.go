@@ -31,19 +31,19 @@ func firstToGo(active []*v1.Pod, podsOnNode map[string]int, n int, now time.Time
 	// The rules compare times on a logarithmic scale with the UID between equals,
 	// which is not transitive; starting from the order of UIDs makes the outcome
 	// one and the same for any input.
-	sorted := slices.SortedFunc(slices.Values(active), byUID)
-	if n >= len(sorted) {
-		return sorted
+	pods := slices.SortedFunc(slices.Values(active), byUID)
+	if n >= len(pods) {
+		return pods
 	}
-	candidates := make([]candidate, len(sorted))
-	for i, pod := range sorted {
+	candidates := make([]candidate, len(pods))
+	for i, pod := range pods {
 		candidates[i] = asCandidate(pod, podsOnNode)
 	}
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return goesBefore(a, b, now) })
 	for i := range n {
-		sorted[i] = candidates[i].pod
+		pods[i] = candidates[i].pod
 	}
-	return sorted[:n]
+	return pods[:n]
 }
 
 func asCandidate(pod *v1.Pod, podsOnNode map[string]int) candidate {

@@ -1,0 +1,75 @@
+package deployment
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Reports of k#111732 and kubectl#1869: the cause of one revision was shown for the next.
+func TestEachRevisionHasItsOwnCause(t *testing.T) {
+	o := settled()
+	o.ReplicaSets[0].Annotations[causeAnnotation] = "image 1.0"
+	o.ReplicaSets[1].Annotations[causeAnnotation] = "image 2.0"
+	annotate := func(cause string) { o.Deployment.Annotations[causeAnnotation] = cause }
+	step := func(wantName, wantCause string) {
+		t.Helper()
+		o = carryOut(o, plan(o, start), -1)
+		for _, rs := range o.ReplicaSets {
+			if strings.HasPrefix(rs.Name, wantName) && rs.Annotations[causeAnnotation] != wantCause {
+				t.Errorf("cause of %s is %q, want %q", rs.Name, rs.Annotations[causeAnnotation], wantCause)
+			}
+		}
+	}
+	annotate("image 2.0")
+	rollTo(&o, 3)
+	third := newReplicaSet(o.Deployment, 0, nil).Name
+	step(third, "") // the image was set; the cause on the Deployment is still that of revision 2
+	step(third, "") // and it does not creep in later
+	annotate("image 3.0")
+	step(third, "image 3.0")
+	step("web-v2", "image 2.0")
+
+	rollTo(&o, 4) // two changes without a cause of their own
+	fourth := newReplicaSet(o.Deployment, 0, nil).Name
+	step(fourth, "")
+	rollTo(&o, 5)
+	fifth := newReplicaSet(o.Deployment, 0, nil).Name
+	step(fifth, "")
+
+	rollTo(&o, 1) // the first manifest is applied again: the stale cause is not its
+	step("web-v1", "image 1.0")
+	annotate("back to 1.0")
+	step("web-v1", "back to 1.0")
+	step(third, "image 3.0")
+}
+
+func TestAnnotationsOfTheDeploymentReachTheNewReplicaSet(t *testing.T) {
+	o := settled()
+	for _, key := range []string{"team", v1.LastAppliedConfigAnnotation, historyAnnotation, desiredAnnotation, apps.DeprecatedRollbackTo} {
+		o.Deployment.Annotations[key] = "x"
+	}
+	want := Update{
+		ReplicaSet: o.ReplicaSets[1], Replicas: 10, Annotations: map[string]string{"team": "x"},
+		Why: "annotations or minReadySeconds differ from the Deployment's",
+	}
+	if diff := cmp.Diff([]Action{want}, plan(o, start).Actions); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	if got := appendHistory("", "1"); got != "1" {
+		t.Errorf("history %q", got)
+	}
+	if got := appendHistory("1,3", "5"); got != "1,3,5" {
+		t.Errorf("history %q", got)
+	}
+	long := strings.Repeat("1234567,", 249) + "1234567" // 1999 characters
+	if got := appendHistory(long, "1"); len(got) > maxHistory || !strings.HasSuffix(got, ",1234567,1") || !strings.HasPrefix(got, "1234567,") {
+		t.Errorf("history of %d characters: %s…", len(got), got[:30])
+	}
+}
