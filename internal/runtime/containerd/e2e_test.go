@@ -117,6 +117,51 @@ func TestOnlyOneMendWatchesAnInstance(t *testing.T) {
 	}
 }
 
+func TestWhatCannotWorkIsSaidInOneLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		flags uintptr
+		want  string
+	}{
+		"a file system without programs":  {syscall.MS_NOEXEC, "mounted noexec"},
+		"a file system that is read only": {syscall.MS_RDONLY, "read-only file system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if err := os.MkdirAll(w.cfg.DataDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mount("tmpfs", w.cfg.DataDir, "tmpfs", tc.flags, ""); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Unmount(w.cfg.DataDir, syscall.MNT_DETACH)
+			w.cfg.CNIConfDir = t.TempDir()
+			_, err := containerd.Start(w.context(), w.cfg)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the start gave %v, want one line with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAContainerdThatHangsIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
+	stuck, webPID := w.sup.PID(), w.pidOf(p.container)
+	w.sup.Release()
+	if err := syscall.Kill(stuck, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if w.sup.PID() == stuck {
+		t.Error("the containerd that does not answer was adopted")
+	}
+	if got := w.pidOf(p.container); got != webPID {
+		t.Errorf("the container's process is %d, want the earlier %d", got, webPID)
+	}
+}
+
 func TestAKilledContainerdIsStartedAgainAndContainersLive(t *testing.T) {
 	w := newWorld(t)
 	w.start()

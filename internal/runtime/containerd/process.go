@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,9 @@ type record struct {
 // process is a running process, held by a pidfd so that its pid cannot come to mean
 // another one.
 type process struct {
-	pid int
-	fd  int
+	pid    int
+	fd     int
+	closed sync.Once
 }
 
 var errGone = errors.New("the process is gone")
@@ -72,7 +74,8 @@ func (r record) find() (*process, error) {
 	return p, nil
 }
 
-func (p *process) close() { unix.Close(p.fd) }
+// close lets go of the process. It may be called again.
+func (p *process) close() { p.closed.Do(func() { unix.Close(p.fd) }) }
 
 func (p *process) signal(s unix.Signal) error {
 	err := unix.PidfdSendSignal(p.fd, s, nil, 0)

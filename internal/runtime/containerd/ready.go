@@ -24,9 +24,9 @@ func dial(endpoint string) (*grpc.ClientConn, error) {
 }
 
 // waitReady returns nil when this containerd says over CRI that its runtime is ready,
-// and an error when it ends before or takes too long.
-func (s *Supervisor) waitReady(ctx context.Context, r *running) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
+// and an error when it ends before or takes longer than limit.
+func (s *Supervisor) waitReady(ctx context.Context, r *running, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	ended := make(chan struct{})
 	defer close(ended)

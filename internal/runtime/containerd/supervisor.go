@@ -23,8 +23,12 @@ const (
 	// startLimit bounds the wait for a started containerd to answer over CRI. It takes
 	// 0.1 s; a cold disk and a thousand containers to look up can take seconds.
 	startLimit = time.Minute
-	// stopGrace is how long containerd may take to end after SIGTERM.
+	// adoptLimit is the same for one that runs: if it does not answer by then it hangs.
+	adoptLimit = 5 * time.Second
+	// stopGrace is how long containerd may take to end after SIGTERM, hungGrace how long
+	// one may that does not answer.
 	stopGrace = 10 * time.Second
+	hungGrace = time.Second
 	// backoffMost is the longest pause between two starts, healthyAfter the run after
 	// which the next death counts as the first.
 	backoffFirst = 100 * time.Millisecond
@@ -200,16 +204,18 @@ func (s *Supervisor) adoptOrStart(ctx context.Context) (*running, error) {
 	}
 	r := &running{process: p, adopted: true, since: time.Now(), exited: make(chan struct{})}
 	go r.watchAdopted(s.cfg.Log)
+	grace := stopGrace
 	if rec.Bundle == s.bundleID && rec.Config == s.config {
-		if err = s.waitReady(ctx, r); err == nil {
+		if err = s.waitReady(ctx, r, adoptLimit); err == nil {
 			s.cfg.Log.Info("adopted the running containerd", "pid", r.pid)
 			return r, nil
 		}
 		s.cfg.Log.Warn("the running containerd does not answer; it is started anew", "pid", r.pid, "err", err)
+		grace = hungGrace
 	} else {
 		s.cfg.Log.Info("restarting containerd with this mend's programs and settings", "pid", r.pid)
 	}
-	if err := r.end(ctx, stopGrace); err != nil {
+	if err := r.finish(ctx, grace); err != nil {
 		return nil, fmt.Errorf("end the earlier containerd (process %d): %w", r.pid, err)
 	}
 	return s.start(ctx)
@@ -221,6 +227,20 @@ func (s *Supervisor) findListener() (*process, error) {
 		return nil, err
 	}
 	return openProcess(pid)
+}
+
+// finish ends the process if it runs, and lets go of it.
+func (r *running) finish(ctx context.Context, grace time.Duration) error {
+	select {
+	case <-r.exited:
+	default:
+		if err := r.end(ctx, grace); err != nil {
+			return err
+		}
+		<-r.exited
+	}
+	r.close()
+	return nil
 }
 
 // watchAdopted closes exited when the process, which is not our child, has ended.
@@ -237,14 +257,14 @@ func (s *Supervisor) start(ctx context.Context) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.waitReady(ctx, r); err != nil {
-		endErr := r.end(ctx, stopGrace)
+	if err := s.waitReady(ctx, r, startLimit); err != nil {
+		endErr := r.finish(ctx, stopGrace)
 		return nil, errors.Join(fmt.Errorf("containerd does not come up: %w%s", err, s.cfg.logTail()), endErr)
 	}
 	// Another one answered on our socket while ours waits for its database: one that
 	// was coming up, unrecorded, when we looked.
 	if pid, err := listener(s.cfg.socket()); err == nil && pid != r.pid {
-		return nil, errors.Join(errOtherListens, r.end(ctx, stopGrace), remove(s.cfg.recordFile()))
+		return nil, errors.Join(errOtherListens, r.finish(ctx, stopGrace), remove(s.cfg.recordFile()))
 	}
 	return r, nil
 }
@@ -407,15 +427,9 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	r := s.current
 	s.mu.Unlock()
-	select {
-	case <-r.exited:
-	default:
-		if err := r.end(ctx, stopGrace); err != nil {
-			return fmt.Errorf("end containerd (process %d): %w", r.pid, err)
-		}
-		<-r.exited
+	if err := r.finish(ctx, stopGrace); err != nil {
+		return fmt.Errorf("end containerd (process %d): %w", r.pid, err)
 	}
-	r.close()
 	return errors.Join(remove(s.cfg.recordFile()), remove(s.cfg.socket()))
 }
 
