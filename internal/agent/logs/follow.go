@@ -161,11 +161,17 @@ func (s *session) follow(ctx context.Context) error {
 	}
 	defer unwatch()
 	ended := s.request.Ended
+	check := s.reader.clock.NewTicker(checkPeriod)
+	defer check.Stop()
+	// A change of the file says nothing about the container, and may come a thousand
+	// times a second.
+	running, ask := true, true
 	for {
 		// Asked before reading: what a container that has ended wrote is all there.
-		running, err := s.request.Running(ctx)
-		if err != nil {
-			return err
+		if ask {
+			if running, err = s.request.Running(ctx); err != nil {
+				return err
+			}
 		}
 		if err := s.catchUp(); err != nil {
 			return err
@@ -176,17 +182,16 @@ func (s *session) follow(ctx context.Context) error {
 		if s.request.Flush != nil {
 			s.request.Flush()
 		}
-		timer := s.reader.clock.NewTimer(checkPeriod)
 		select {
 		case <-changes:
+			ask = false
 		case <-ended:
-			ended = nil // once is enough
-		case <-timer.C():
+			ended, ask = nil, true // once is enough
+		case <-check.C():
+			ask = true
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		}
-		timer.Stop()
 	}
 }
 
