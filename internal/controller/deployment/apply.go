@@ -211,6 +211,9 @@ func (c *Controller) delete(ctx context.Context, key string, a Delete) error {
 func (c *Controller) writeStatus(ctx context.Context, key string, d *apps.Deployment, p Plan) error {
 	next := d.DeepCopy() // its UID and resourceVersion are the precondition
 	next.Status = *p.Status
+	// kubectl rollout undo copies a ReplicaSet's annotations to the Deployment, this
+	// one too, where it means nothing.
+	delete(next.Annotations, inheritedAnnotation)
 	if p.Revision != "" {
 		if next.Annotations == nil {
 			next.Annotations = map[string]string{}

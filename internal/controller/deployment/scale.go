@@ -9,6 +9,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // limits bound a rolling update, in Pods.
@@ -28,12 +29,13 @@ type limits struct {
 //
 // Under Recreate both are 0.
 func resolveLimits(strategy apps.DeploymentStrategy, want int32) limits {
-	if strategy.Type != apps.RollingUpdateDeploymentStrategyType || strategy.RollingUpdate == nil {
+	if strategy.Type != apps.RollingUpdateDeploymentStrategyType {
 		return limits{}
 	}
+	asked := ptr.Deref(strategy.RollingUpdate, apps.RollingUpdateDeployment{})
 	l := limits{
-		surge:       share(strategy.RollingUpdate.MaxSurge, want, true),
-		unavailable: share(strategy.RollingUpdate.MaxUnavailable, want, false),
+		surge:       share(asked.MaxSurge, want, true),
+		unavailable: share(asked.MaxUnavailable, want, false),
 	}
 	if l.surge == 0 && l.unavailable == 0 {
 		l.unavailable = 1

@@ -53,6 +53,9 @@ func TestLimitsRoundAsInKubernetes(t *testing.T) {
 	if got := resolveLimits(apps.DeploymentStrategy{Type: apps.RecreateDeploymentStrategyType}, 5); got != (limits{}) {
 		t.Errorf("Recreate has limits %+v", got)
 	}
+	if got := resolveLimits(apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType}, 5); got != (limits{0, 1}) {
+		t.Errorf("RollingUpdate without parameters has limits %+v", got)
+	}
 }
 
 func TestPortion(t *testing.T) {

@@ -77,3 +77,51 @@ func revisionOf(b *testing.B, d *apps.Deployment) int64 {
 	}
 	return n
 }
+
+// BenchmarkHeal times what the ReplicaSet loop adds to a heal: from the answer to
+// a Pod's deletion until its replacement is in the API.
+func BenchmarkHeal(b *testing.B) {
+	c := &cluster{server: testkit.StartAPIServer(b)}
+	c.client = c.server.Client
+	c.agent = startAgent(b, c.client)
+	defer c.startLoops(b)()
+	labels := map[string]string{"app": "heal"}
+	_, err := c.client.AppsV1().ReplicaSets("default").Create(b.Context(), &apps.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "heal"},
+		Spec: apps.ReplicaSetSpec{
+			Replicas: ptr.To[int32](10), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "web", Image: "web:1"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pods := c.client.CoreV1().Pods("default")
+	watcher, err := pods.Watch(b.Context(), metav1.ListOptions{LabelSelector: "app=heal"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer watcher.Stop()
+	created := func() *v1.Pod {
+		for event := range watcher.ResultChan() {
+			if pod := event.Object.(*v1.Pod); event.Type == "ADDED" {
+				return pod
+			}
+		}
+		b.Fatal("the watch ended")
+		return nil
+	}
+	var newest *v1.Pod
+	for range 10 {
+		newest = created()
+	}
+	for b.Loop() {
+		if err := pods.Delete(b.Context(), newest.Name, metav1.DeleteOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		newest = created()
+	}
+}
