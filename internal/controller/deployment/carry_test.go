@@ -27,33 +27,7 @@ func carryOut(o Observed, p Plan, steps int) Observed {
 		if i == steps {
 			return after
 		}
-		switch a := action.(type) {
-		case Adopt:
-			byUID[a.ReplicaSet.UID].OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o.Deployment, kind)}
-		case Release:
-			byUID[a.ReplicaSet.UID].OwnerReferences = nil
-		case Create:
-			rs := a.ReplicaSet.DeepCopy()
-			rs.UID, rs.Generation = types.UID(rs.Name), 1
-			rs.CreationTimestamp = metav1.NewTime(start.AddDate(0, 0, len(after.ReplicaSets)))
-			after.ReplicaSets = append(after.ReplicaSets, rs)
-		case Update:
-			rs := byUID[a.ReplicaSet.UID]
-			if *rs.Spec.Replicas != a.Replicas || rs.Spec.MinReadySeconds != a.MinReadySeconds {
-				rs.Generation++
-			}
-			rs.Spec.Replicas, rs.Spec.MinReadySeconds = ptr.To(a.Replicas), a.MinReadySeconds
-			rs.Annotations = maps.Clone(rs.Annotations)
-			if rs.Annotations == nil {
-				rs.Annotations = map[string]string{}
-			}
-			maps.Copy(rs.Annotations, a.Annotations)
-		case Delete:
-			after.ReplicaSets = slices.DeleteFunc(after.ReplicaSets, func(rs *apps.ReplicaSet) bool { return rs.UID == a.ReplicaSet.UID })
-		case Notice:
-		default:
-			panic(fmt.Sprintf("unknown action %T", action))
-		}
+		after.ReplicaSets = played(after, action, byUID)
 	}
 	if steps >= 0 {
 		return after
@@ -69,4 +43,39 @@ func carryOut(o Observed, p Plan, steps int) Observed {
 		after.Deployment.Annotations[revisionAnnotation] = p.Revision
 	}
 	return after
+}
+
+// played plays one action on the ReplicaSets of a world and returns them.
+func played(o Observed, action Action, byUID map[types.UID]*apps.ReplicaSet) []*apps.ReplicaSet {
+	switch a := action.(type) {
+	case Adopt:
+		byUID[a.ReplicaSet.UID].OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o.Deployment, kind)}
+	case Release:
+		byUID[a.ReplicaSet.UID].OwnerReferences = nil
+	case Create:
+		rs := a.ReplicaSet.DeepCopy()
+		rs.UID, rs.Generation = types.UID(rs.Name), 1
+		rs.CreationTimestamp = metav1.NewTime(start.AddDate(0, 0, len(o.ReplicaSets)))
+		return append(o.ReplicaSets, rs)
+	case Update:
+		update(byUID[a.ReplicaSet.UID], a)
+	case Delete:
+		return slices.DeleteFunc(o.ReplicaSets, func(rs *apps.ReplicaSet) bool { return rs.UID == a.ReplicaSet.UID })
+	case Notice:
+	default:
+		panic(fmt.Sprintf("unknown action %T", action))
+	}
+	return o.ReplicaSets
+}
+
+func update(rs *apps.ReplicaSet, a Update) {
+	if *rs.Spec.Replicas != a.Replicas || rs.Spec.MinReadySeconds != a.MinReadySeconds {
+		rs.Generation++
+	}
+	rs.Spec.Replicas, rs.Spec.MinReadySeconds = ptr.To(a.Replicas), a.MinReadySeconds
+	rs.Annotations = maps.Clone(rs.Annotations)
+	if rs.Annotations == nil {
+		rs.Annotations = map[string]string{}
+	}
+	maps.Copy(rs.Annotations, a.Annotations)
 }

@@ -120,13 +120,13 @@ func sortOut(rs *apps.ReplicaSet, selector labels.Selector, pods []*v1.Pod) sort
 		if owner != nil && owner.UID != rs.UID {
 			continue
 		}
-		matches := selector.Matches(labels.Set(pod.Labels))
+		owned, matches := owner != nil, selector.Matches(labels.Set(pod.Labels))
 		switch active := isActive(pod); {
-		case owner == nil && matches && active && mayClaim:
-			s.claims = append(s.claims, Adopt{Pod: pod, Why: "matches the selector and has no controller"})
-		case owner != nil && !matches && active && mayClaim:
-			s.claims = append(s.claims, Release{Pod: pod, Why: "no longer matches the selector"})
-		case owner == nil || !matches:
+		case owned != matches:
+			if active && mayClaim {
+				s.claims = append(s.claims, claim(pod, owned))
+			}
+		case !owned: // another's, or nobody's
 		case active:
 			s.active = append(s.active, pod)
 		case !podutil.IsPodTerminal(pod):
@@ -135,6 +135,14 @@ func sortOut(rs *apps.ReplicaSet, selector labels.Selector, pods []*v1.Pod) sort
 	}
 	slices.SortFunc(s.claims, func(a, b Action) int { return byUID(claimed(a), claimed(b)) })
 	return s
+}
+
+// claim settles a Pod that is owned and does not match, or matches and is not owned.
+func claim(pod *v1.Pod, owned bool) Action {
+	if owned {
+		return Release{Pod: pod, Why: "no longer matches the selector"}
+	}
+	return Adopt{Pod: pod, Why: "matches the selector and has no controller"}
 }
 
 // claimed is the Pod that a claim is about.
