@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	cri "k8s.io/cri-api/pkg/apis"
 
 	"mend/internal/agent"
 	"mend/internal/runtime/sim"
@@ -23,26 +24,37 @@ import (
 
 const nodeName = "node-1"
 
-// world is an API server with one agent on a simulated runtime.
+// world is an API server with one agent on a container runtime.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	client  kubernetes.Interface
 	server  *testkit.APIServer
-	runtime *sim.Runtime
-	dir     string
+	sim     *sim.Runtime // nil where containers are real
+	runtime cri.RuntimeService
+	config  agent.Config
 	agent   *agent.Agent
 	stop    func()
 }
 
-func newWorld(t *testing.T, rules ...sim.Rule) *world {
+func newWorld(t testing.TB, rules ...sim.Rule) *world {
 	t.Helper()
-	server := testkit.StartAPIServer(t)
 	runtime := sim.New(sim.Options{Behaviour: sim.DefaultBehaviour().WithRules(rules...), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(runtime.Stop)
-	w := &world{t: t, client: server.Client, server: server, runtime: runtime, dir: t.TempDir()}
-	w.start()
-	t.Cleanup(func() { w.stop() })
+	dir := t.TempDir()
+	w := &world{t: t, sim: runtime, runtime: runtime, config: agent.Config{
+		Runtime: runtime, Images: runtime, DataDir: dir, LogDir: dir + "/pod-logs", Simulated: true, NodeIP: "192.0.2.10", ProbeDial: runtime.Dial,
+	}}
+	w.serve()
 	return w
+}
+
+// serve starts the API server and the first agent.
+func (w *world) serve() {
+	w.t.Helper()
+	w.server = testkit.StartAPIServer(w.t)
+	w.client = w.server.Client
+	w.start()
+	w.t.Cleanup(func() { w.stop() })
 }
 
 // start runs an agent; stop ends it and leaves the containers running.
@@ -58,12 +70,9 @@ func (w *world) start() {
 	if testing.Verbose() && os.Getenv("AGENT_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	w.agent, err = agent.New(agent.Config{
-		NodeName: nodeName, Client: client, Runtime: w.runtime, Images: w.runtime, DataDir: w.dir, LogDir: w.dir + "/pod-logs",
-		Simulated: true, NodeIP: "192.0.2.10", ClusterDomain: "cluster.local", Log: log, ProbeDial: w.runtime.Dial,
-		Events: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName}),
-	})
-	if err != nil {
+	w.config.NodeName, w.config.Client, w.config.ClusterDomain, w.config.Log = nodeName, client, "cluster.local", log
+	w.config.Events = events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
+	if w.agent, err = agent.New(w.config); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
