@@ -214,7 +214,7 @@ func TestFollowersEndWithTheServer(t *testing.T) {
 	}
 }
 
-func TestSummaryAndResourceMetrics(t *testing.T) {
+func TestSummary(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run("web", "nginx", v1.Container{})
 	w.run("gone", "nginx", v1.Container{})
@@ -236,11 +236,17 @@ func TestSummaryAndResourceMetrics(t *testing.T) {
 	if pod.CPU == nil || pod.Memory == nil || len(pod.Containers) != 1 || pod.Containers[0].Name != "app" || pod.Containers[0].Memory == nil {
 		t.Errorf("pod: %+v", pod)
 	}
-	_, body = w.ask(admin, "GET", "/stats/summary?only_cpu_and_memory=true")
+}
+
+func TestSummaryOfCPUAndMemoryOnlyAndResourceMetrics(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run("web", "nginx", v1.Container{})
+	admin := w.admin()
+	_, body := w.ask(admin, "GET", "/stats/summary?only_cpu_and_memory=true")
 	if strings.Contains(body, "imageFs") || strings.Contains(body, "network") {
 		t.Errorf("only CPU and memory: %s", body)
 	}
-	code, body = w.ask(admin, "GET", "/metrics/resource")
+	code, body := w.ask(admin, "GET", "/metrics/resource")
 	for _, want := range []string{
 		`container_cpu_usage_seconds_total{container="app",namespace="default",pod="web"} 0 `,
 		`pod_memory_working_set_bytes{namespace="default",pod="web"} 0 `,
