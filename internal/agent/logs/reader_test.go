@@ -177,7 +177,6 @@ func (s *sink) waitFor(t *testing.T, want string) {
 
 // container is a writer of logs that can end.
 type container struct {
-	mu    sync.Mutex
 	ended chan struct{}
 }
 
