@@ -21,8 +21,6 @@ type Control interface {
 	// Down ends the process: the Pods first, in their grace periods, unless
 	// keepPods. It returns when everything but the process itself has ended.
 	Down(ctx context.Context, keepPods bool, tell Teller) error
-	// Samples turns on the stand-in images' loopback registry.
-	Samples(ctx context.Context) error
 }
 
 // maxSocketPath is the kernel's limit for the path of a unix socket.
@@ -38,11 +36,6 @@ func serveControl(ctx context.Context, path string, control Control, log *slog.L
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(control.Status(r.Context()))
-	})
-	mux.HandleFunc("POST /samples", func(w http.ResponseWriter, r *http.Request) {
-		if err := control.Samples(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
 	})
 	mux.HandleFunc("POST /down", func(w http.ResponseWriter, r *http.Request) {
 		tell := TellTo(flushing{w, http.NewResponseController(w)})

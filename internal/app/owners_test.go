@@ -1,11 +1,19 @@
 package app
 
 import (
+	"flag"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"mend/internal/controller/apiservice"
 	"mend/internal/loop"
 )
+
+var update = flag.Bool("update", false, "write the golden files")
 
 func declared(name string, writes ...string) loop.Declaration {
 	return loop.Declaration{Name: name, Reads: []string{"pods"}, Writes: writes,
@@ -34,3 +42,35 @@ func TestOneWriterPerField(t *testing.T) {
 		})
 	}
 }
+
+// TestTheListDeclaresOneWriterPerField holds the real list against its own rule.
+func TestTheListDeclaresOneWriterPerField(t *testing.T) {
+	if err := checkOwners(loops(nil, apiservice.Config{})); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheGraphIsDocumented keeps docs/loops.md true.
+func TestTheGraphIsDocumented(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "loops.md")
+	want := loopsPage + graph(loops(nil, apiservice.Config{}))
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("run go test ./internal/app -update:\n%s", diff)
+	}
+}
+
+const loopsPage = `# Loops
+
+Everything that reconciles, from the one list in internal/app/loops.go. mend refuses to start when two loops declare the
+same write. This page is written by the tests of internal/app (`+"`go test ./internal/app -update`"+`).
+
+`

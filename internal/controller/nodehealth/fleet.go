@@ -11,9 +11,9 @@ import (
 	"k8s.io/component-helpers/node/topology"
 )
 
-// Upstream's numbers, but for gracePeriod, which is 50 s there.
+// Upstream's numbers.
 const (
-	gracePeriod    = 40 * time.Second
+	gracePeriod    = 50 * time.Second
 	startupPeriod  = 60 * time.Second // for a node that never said anything
 	evictEvery     = 10 * time.Second
 	evictSlowEvery = 100 * time.Second

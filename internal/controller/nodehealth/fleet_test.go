@@ -26,9 +26,9 @@ func wantSilent(t *testing.T, f *fleet, at time.Duration, want bool) {
 func TestNodeIsSilentWhenNothingChangedForTheGracePeriod(t *testing.T) {
 	f := newFleet(start)
 	f.sawNode(aNode("n"), start)
-	pulsed(f, 0, 40*time.Second)
-	wantSilent(t, f, 39*time.Second, false)
-	wantSilent(t, f, 40*time.Second, true)
+	pulsed(f, 0, gracePeriod)
+	wantSilent(t, f, gracePeriod-time.Second, false)
+	wantSilent(t, f, gracePeriod, true)
 }
 
 func TestOnlyChangesAreSignsOfLife(t *testing.T) {
@@ -53,8 +53,8 @@ func TestOnlyChangesAreSignsOfLife(t *testing.T) {
 			f.sawLease(aLease("n", 1), start)
 			pulsed(f, 0, 20*time.Second)
 			tc.sees(f, after(20*time.Second))
-			pulsed(f, 20*time.Second, 45*time.Second)
-			wantSilent(t, f, 45*time.Second, tc.silent)
+			pulsed(f, 20*time.Second, 55*time.Second)
+			wantSilent(t, f, 55*time.Second, tc.silent)
 		})
 	}
 }

@@ -1,0 +1,72 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+)
+
+// Config is what `mend up` was asked for.
+type Config struct {
+	DataDir string
+	// APIPort is the API's port on 127.0.0.1; 0 takes a free one.
+	APIPort int
+	// Kubeconfig is the file for the caller; empty means ~/.kube/mend of theirs.
+	Kubeconfig string
+	// Simulate is the number of simulated nodes; 0 means containers.
+	Simulate int
+	// RuntimeEndpoint is the CRI socket of a runtime that is not ours.
+	RuntimeEndpoint string
+	// NodeName is empty for the host's name.
+	NodeName string
+	Verbose  bool
+	LogTo    io.Writer
+}
+
+// ValidateNodeName says what is wrong with a name given by a person. The empty
+// name stands for the host's.
+func ValidateNodeName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+		return fmt.Errorf("--node-name %q: %s", name, strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// nodeName is the given name, or the host's in the form that Kubernetes allows.
+func (c Config) nodeName() (string, error) {
+	if c.NodeName != "" {
+		return c.NodeName, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	name := strings.ToLower(strings.TrimSpace(host))
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return "", errors.New("the host's name " + host + " cannot be a node's name; give one with --node-name")
+	}
+	return name, nil
+}
+
+// newLog makes mend's log and sends that of the Kubernetes libraries there too.
+// Of theirs only warnings and errors matter to an operator.
+func newLog(to io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
+	libraries := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelWarn})).With("from", "library")
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries.Handler()), klog.ContextualLogger(true))
+	return log
+}

@@ -1,0 +1,169 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mend/internal/instance"
+	"mend/internal/kubeconfig"
+	"mend/internal/network"
+	"mend/internal/runtime/cleanup"
+	"mend/internal/runtime/containerd"
+)
+
+const (
+	// leftoverGrace is what containers get that a mend left which is not there to
+	// ask any more.
+	leftoverGrace = 10 * time.Second
+	// endLimit bounds the end of everything once the Pods' grace is over.
+	endLimit = time.Minute
+)
+
+// Down implements [Control].
+func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
+	if !p.downing.TryLock() {
+		return errors.New("mend is going down already")
+	}
+	p.log.Info("going down", "keepPods", keepPods)
+	tell.Doing("stopping the node's agent")
+	p.nodes.end()
+	if p.host != nil && !keepPods {
+		tell.Doing("ending the Pods in their grace periods")
+		if err := p.host.endPods(ctx); err != nil {
+			// Purge and the next start deal with what is left; to stay up half
+			// ended helps nobody.
+			p.log.Error("ending the Pods", "err", err)
+			tell.Note("some Pods did not end: %v", err)
+		}
+		tell.Doing("ending containerd")
+		limited, cancel := context.WithTimeout(ctx, endLimit)
+		defer cancel()
+		if err := p.host.end(limited); err != nil {
+			return err
+		}
+	}
+	tell.Doing("closing the state")
+	close(p.downed)
+	return nil
+}
+
+// EndLeftovers ends the containers and the containerd of a mend that is not
+// running any more.
+func EndLeftovers(ctx context.Context, i instance.Instance, tell Teller) error {
+	if os.Geteuid() != 0 {
+		return nil // a mend without root left no containers
+	}
+	lock, err := i.Acquire()
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	p := &process{instance: i, log: newLog(os.Stderr, false)}
+	if _, err := os.Stat(i.RunDir()); err != nil {
+		return nil // nothing of it has run since the machine booted
+	}
+	tell.Note("ending what an earlier mend left running")
+	limited, cancel := context.WithTimeout(ctx, leftoverGrace+endLimit)
+	defer cancel()
+	left, err := containerd.Start(limited, containerdConfig(i, nil, p))
+	if err != nil {
+		return err
+	}
+	return errors.Join(left.StopPods(limited, leftoverGrace), left.Stop(limited), network.Teardown(ctx, networkConfig(i, p)))
+}
+
+// Purge removes everything that the instance made. Nothing of it may run. The
+// stamp goes last, so that a purge that was cut off can be repeated.
+func Purge(ctx context.Context, i instance.Instance, tell Teller) error {
+	lock, err := i.Acquire()
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	p := &process{instance: i, log: newLog(os.Stderr, false)}
+	if os.Geteuid() == 0 {
+		limited, cancel := context.WithTimeout(ctx, endLimit)
+		defer cancel()
+		if err := containerd.Purge(limited, containerdConfig(i, nil, p)); err != nil {
+			return err
+		}
+		if err := network.Teardown(limited, networkConfig(i, p)); err != nil {
+			return err
+		}
+	}
+	if err := removeKubeconfig(i); err != nil {
+		tell.Note("the kubeconfig stays: %v", err)
+	}
+	return removeData(i)
+}
+
+// removeKubeconfig takes back the caller's copy while it still leads here.
+func removeKubeconfig(i instance.Instance) error {
+	target, err := os.ReadFile(i.Path(kubeconfigNote))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	config, err := os.ReadFile(i.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	path := strings.TrimSpace(string(target))
+	owner, err := kubeconfig.OwnerOf(path)
+	if err != nil {
+		return err
+	}
+	return kubeconfig.As(owner, kubeconfig.Remove, path, config)
+}
+
+// removeData empties the data directory without leaving its file system or
+// following a link, the stamp last, and then the directory itself. A directory
+// that is a mount point stays, empty.
+func removeData(i instance.Instance) error {
+	if err := cleanup.Unmount(i.Dir); err != nil {
+		return err
+	}
+	if run := i.RunDir(); run != i.Path("run") {
+		if err := cleanup.RemoveTree(run); err != nil {
+			return err
+		}
+		_ = os.Remove(filepath.Dir(run)) // only when no other instance runs
+	}
+	entries, err := os.ReadDir(i.Dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if instance.IsStamp(entry.Name()) {
+			continue
+		}
+		remove := cleanup.RemoveTree
+		if !entry.IsDir() {
+			remove = os.Remove // a link itself, never what it leads to
+		}
+		if err := remove(i.Path(entry.Name())); err != nil {
+			return err
+		}
+	}
+	if err := i.Unstamp(); err != nil {
+		return err
+	}
+	err = os.Remove(i.Dir)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s is empty but stays: %w", i.Dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	internalapi "k8s.io/cri-api/pkg/apis"
+	cri "k8s.io/cri-client/pkg"
+
+	"mend/internal/instance"
+	"mend/internal/network"
+	"mend/internal/runtime/containerd"
+	"mend/internal/runtime/image"
+)
+
+// serviceRange is where Services' addresses come from; Pods' must not overlap it.
+var serviceRange = netip.MustParsePrefix("10.96.0.0/12")
+
+// criTimeout bounds one CRI call that should be short; pulls and stops bring
+// limits of their own.
+const criTimeout = 2 * time.Minute
+
+// host is what runs containers: the built-in containerd and the Pod network, or
+// a runtime of the user's with a network of its own.
+type host struct {
+	p          *process
+	supervisor *containerd.Supervisor // nil with --runtime-endpoint
+	images     *image.Client
+	network    *network.Network
+	runtime    internalapi.RuntimeService
+	puller     internalapi.ImageManagerService
+}
+
+func containerdConfig(i instance.Instance, n *network.Network, p *process) containerd.Config {
+	config := containerd.Config{DataDir: i.Dir, RunDir: i.RunDir(), InstanceID: i.ID, CgroupParent: i.CgroupParent(), Log: p.log}
+	if n != nil {
+		config.CNIConfDir = n.ConfDir
+	}
+	return config
+}
+
+func networkConfig(i instance.Instance, p *process) network.Config {
+	return network.Config{InstanceID: i.ID, Avoid: []netip.Prefix{serviceRange}, DataDir: i.Dir, RunDir: i.RunDir(), Log: p.log}
+}
+
+// start brings the runtime up and connects to it.
+func (h *host) start(ctx context.Context) error {
+	endpoint := h.p.config.RuntimeEndpoint
+	if endpoint == "" {
+		if err := h.startBuiltin(ctx); err != nil {
+			return err
+		}
+		endpoint = h.supervisor.Endpoint()
+	}
+	var err error
+	if h.runtime, err = cri.NewRemoteRuntimeService(ctx, endpoint, criTimeout, nil, false); err != nil {
+		return fmt.Errorf("container runtime at %s: %w", endpoint, err)
+	}
+	if h.puller, err = cri.NewRemoteImageService(ctx, endpoint, criTimeout, nil, false); err != nil {
+		return fmt.Errorf("image service at %s: %w", endpoint, err)
+	}
+	return nil
+}
+
+func (h *host) startBuiltin(ctx context.Context) error {
+	var err error
+	if h.network, err = network.Setup(ctx, networkConfig(h.p.instance, h.p)); err != nil {
+		return fmt.Errorf("Pod network: %w", err)
+	}
+	if h.supervisor, err = containerd.Start(ctx, containerdConfig(h.p.instance, h.network, h.p)); err != nil {
+		return fmt.Errorf("container runtime: %w", err)
+	}
+	if h.images, err = image.Connect(h.supervisor.Endpoint()); err != nil {
+		return err
+	}
+	bundle, err := containerd.Bundle()
+	if err != nil {
+		return err
+	}
+	err = h.images.EnsureBuiltin(ctx, bundle.ID(), func() (io.ReadCloser, error) {
+		archive, err := containerd.BuiltinImages()
+		return io.NopCloser(bytes.NewReader(archive)), err
+	})
+	if err != nil {
+		return err
+	}
+	mirror := image.Mirror{Client: h.images, RegistryDir: containerdConfig(h.p.instance, h.network, h.p).RegistryDir(), Log: h.p.log}
+	h.p.nodes.run(func(ctx context.Context) {
+		if err := mirror.Run(ctx); err != nil {
+			h.p.log.Error("the mirror for the samples ended", "err", err)
+		}
+	})
+	return nil
+}
+
+// leave ends the supervision; containerd and the containers go on.
+func (h *host) leave() {
+	if h.images != nil {
+		_ = h.images.Close()
+	}
+	if h.supervisor != nil {
+		h.supervisor.Release()
+		h.supervisor = nil
+	}
+}
+
+// end ends containerd itself. The Pods must have ended.
+func (h *host) end(ctx context.Context) error {
+	if h.supervisor == nil {
+		return nil
+	}
+	err := h.supervisor.Stop(ctx)
+	h.supervisor = nil
+	if h.images != nil {
+		err = errors.Join(err, h.images.Close())
+		h.images = nil
+	}
+	return errors.Join(err, network.Teardown(ctx, networkConfig(h.p.instance, h.p)))
+}
+
+func (h *host) describe(status *Status) {
+	if h.supervisor == nil {
+		status.Components = append(status.Components, ComponentStatus{Name: "container runtime", Healthy: true, Message: h.p.config.RuntimeEndpoint})
+		return
+	}
+	pid := h.supervisor.PID()
+	message := fmt.Sprintf("pid %d, %d restarts", pid, h.supervisor.Restarts())
+	if h.supervisor.Adopted() {
+		message += ", adopted"
+	}
+	status.Components = append(status.Components, ComponentStatus{Name: "containerd", Healthy: pid != 0, Message: message})
+	status.Memory["containerd"] = residentBytes(pid)
+	status.Paths["runtime socket"] = h.supervisor.Socket()
+	status.Paths["runtime programs"] = h.supervisor.BinDir()
+}
+
+// RegistryDir is where an instance's containerd reads per-registry settings.
+func RegistryDir(i instance.Instance) string {
+	return containerd.Config{DataDir: i.Dir}.RegistryDir()
+}

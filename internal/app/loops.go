@@ -1,0 +1,115 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"mend/internal/controller/apiservice"
+	"mend/internal/controller/deployment"
+	"mend/internal/controller/garbage"
+	"mend/internal/controller/namespace"
+	"mend/internal/controller/nodehealth"
+	"mend/internal/controller/podgc"
+	"mend/internal/controller/replicaset"
+	"mend/internal/controller/rootca"
+	"mend/internal/controller/serviceaccount"
+	"mend/internal/controller/tainteviction"
+	"mend/internal/loop"
+	"mend/internal/scheduler"
+	"mend/internal/view"
+)
+
+// loops is the one list of everything that reconciles.
+func loops(caPEM []byte, api apiservice.Config) []loop.Declaration {
+	return []loop.Declaration{
+		deployment.Declaration(),
+		replicaset.Declaration(),
+		scheduler.Declaration(),
+		garbage.Declaration(),
+		namespace.Declaration(),
+		serviceaccount.Declaration(),
+		rootca.Declaration(caPEM),
+		podgc.Declaration(),
+		nodehealth.Declaration(),
+		tainteviction.Declaration(),
+		apiservice.Declaration(api),
+	}
+}
+
+// startLoops builds and runs every loop. It returns when the informers have
+// their first lists.
+func (p *process) startLoops(ctx context.Context) error {
+	list := loops(p.pki.CAPEM(), p.apiService)
+	if err := checkOwners(list); err != nil {
+		return err
+	}
+	shared, err := kubernetes.NewForConfig(p.api.ClientConfig("informers"))
+	if err != nil {
+		return err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(shared, 0, informers.WithTransform(view.StripManagedFields))
+	var built []*loop.Loop
+	for _, declaration := range list {
+		made, err := p.buildLoop(declaration, factory)
+		if err != nil {
+			return fmt.Errorf("loop %s: %w", declaration.Name, err)
+		}
+		built = append(built, made)
+	}
+	factory.Start(p.loops.ctx.Done())
+	p.loops.run(func(ctx context.Context) { <-ctx.Done(); factory.Shutdown() })
+	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return fmt.Errorf("informer of %v has no list", kind)
+		}
+	}
+	for _, made := range built {
+		p.loops.run(made.Run)
+	}
+	p.built = built
+	return nil
+}
+
+func (p *process) buildLoop(declaration loop.Declaration, factory informers.SharedInformerFactory) (*loop.Loop, error) {
+	config := p.api.ClientConfig(declaration.Name)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	source := declaration.EventSource
+	if source == "" {
+		source = declaration.Name
+	}
+	return declaration.Build(loop.Env{
+		Client:    client,
+		Rest:      config,
+		Informers: factory,
+		Events:    p.recorder(corev1.EventSource{Component: source}),
+		Clock:     clock.RealClock{},
+		Log:       p.log,
+	})
+}
+
+// startEvents makes the one broadcaster through which all parts write events. It
+// aggregates and limits as upstream's does.
+func (p *process) startEvents() error {
+	client, err := kubernetes.NewForConfig(p.api.ClientConfig("events"))
+	if err != nil {
+		return err
+	}
+	p.events = record.NewBroadcaster(record.WithContext(p.control.ctx))
+	p.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return nil
+}
+
+func (p *process) recorder(source corev1.EventSource) record.EventRecorder {
+	return p.events.NewRecorder(scheme.Scheme, source)
+}

@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"mend/internal/agent"
+	"mend/internal/pki"
+	"mend/internal/runtime/sim"
+)
+
+const clusterDomain = "cluster.local"
+
+// startNodes runs the agent of each node of this process and waits until the
+// kubelet APIs listen.
+func (p *process) startNodes(context.Context) error {
+	if p.host == nil {
+		return p.startSimulated()
+	}
+	name, err := p.config.nodeName()
+	if err != nil {
+		return err
+	}
+	config, err := p.agentConfig(name)
+	if err != nil {
+		return err
+	}
+	config.Runtime, config.Images = p.host.runtime, p.host.puller
+	config.DataDir, config.LogDir = p.instance.Path("agent"), p.instance.Path("pod-logs")
+	config.CgroupParent = p.instance.CgroupParent()
+	if p.host.network != nil {
+		config.PodCIDR = p.host.network.PodCIDR.String()
+		config.NodeIP = p.host.network.Gateway.String()
+	}
+	if address := hostAddress(); address != "" {
+		config.NodeIP = address
+	}
+	if config.NodeIP == "" {
+		return errors.New("this machine has no address but loopback for the node")
+	}
+	return p.startAgent(config)
+}
+
+// startSimulated runs agents whose runtime is simulated. One node carries the
+// host's name, more are numbered.
+func (p *process) startSimulated() error {
+	base, err := p.config.nodeName()
+	if err != nil {
+		return err
+	}
+	for i := range p.config.Simulate {
+		name := base
+		if p.config.Simulate > 1 {
+			name = fmt.Sprintf("%s-%d", base, i)
+		}
+		config, err := p.agentConfig(name)
+		if err != nil {
+			return err
+		}
+		pods := simulatedRange(i)
+		runtime := sim.New(sim.Options{PodRange: pods, Log: p.log})
+		p.nodes.run(func(ctx context.Context) { <-ctx.Done(); runtime.Stop() })
+		config.Simulated, config.ProbeDial = true, runtime.Dial
+		config.Runtime, config.Images = runtime, runtime
+		config.DataDir, config.LogDir = p.instance.Path("agent", name), p.instance.Path("pod-logs", name)
+		config.PodCIDR, config.NodeIP = pods.String(), pods.Addr().Next().String()
+		if err := p.startAgent(config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// simulatedRange gives each simulated node 1,024 addresses of its own.
+func simulatedRange(node int) netip.Prefix {
+	first := netip.AddrFrom4([4]byte{10, byte(128 + node>>6), byte(node << 2), 0})
+	return netip.PrefixFrom(first, 22)
+}
+
+// agentConfig is what agents of all kinds share.
+func (p *process) agentConfig(name string) (agent.Config, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return agent.Config{}, err
+	}
+	client, err := kubernetes.NewForConfig(p.api.ClientConfig("node:" + name))
+	if err != nil {
+		return agent.Config{}, errors.Join(err, listener.Close())
+	}
+	p.kubelets.add(name, listener.Addr().String())
+	return agent.Config{
+		NodeName:      name,
+		Client:        client,
+		ClusterDomain: clusterDomain,
+		Events:        p.recorder(corev1.EventSource{Component: "kubelet", Host: name}),
+		Log:           p.log,
+		KubeletListen: listener,
+		KubeletTLS:    p.pki.ServingConfig(pki.Serving{Name: "mend-agent", Hosts: []string{"127.0.0.1", name}, RequireClient: true}),
+	}, nil
+}
+
+func (p *process) startAgent(config agent.Config) error {
+	made, err := agent.New(config)
+	if err != nil {
+		return err
+	}
+	p.nodeNames = append(p.nodeNames, config.NodeName)
+	p.nodes.run(func(ctx context.Context) {
+		if err := made.Run(ctx); err != nil {
+			p.fail(fmt.Errorf("the agent of node %s ended: %w", config.NodeName, err))
+		}
+	})
+	return nil
+}
+
+// hostAddress is the address from which this machine reaches others, or "" on a
+// machine without a network.
+func hostAddress() string {
+	// Connecting a datagram socket sends nothing: it only asks for the route. The
+	// address is one that documentation reserves.
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	address, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok || address.IP.IsLoopback() || address.IP.IsUnspecified() {
+		return ""
+	}
+	return address.IP.String()
+}
+
+// waitReady returns when every node of this process is Ready.
+func (p *process) waitReady(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(p.api.ClientConfig("up"))
+	if err != nil {
+		return err
+	}
+	for _, name := range p.nodeNames {
+		if err := p.waitNode(ctx, client, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *process) waitNode(ctx context.Context, client kubernetes.Interface, name string) error {
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	watching, err := client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		return err
+	}
+	defer watching.Stop()
+	for {
+		select {
+		case event, ok := <-watching.ResultChan():
+			if !ok {
+				return errors.New("the watch for the node ended")
+			}
+			if node, ok := event.Object.(*corev1.Node); ok {
+				if ready, _ := readiness(node); ready {
+					return nil
+				}
+			}
+		case err := <-p.failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
