@@ -99,11 +99,11 @@ func (c *controller) podSeen(pod *corev1.Pod, hadEnded bool) {
 		c.addAt(endedKey, c.clock.Now().Add(endedPatience))
 	}
 	switch {
+	case isDone(pod):
 	case pod.Spec.NodeName == "":
 		if pod.DeletionTimestamp != nil {
 			c.add(podPrefix + pod.Namespace + "/" + pod.Name)
 		}
-	case isForceDeleted(pod):
 	default:
 		node, err := c.nodes.Get(pod.Spec.NodeName)
 		if err != nil || pod.DeletionTimestamp != nil && isOutOfService(node) {

@@ -13,7 +13,7 @@
 //	  the taint node.kubernetes.io/out-of-service
 //	being deleted, bound to no node                       phase Failed, force delete
 //	ended, and more than 12500 have                       force delete the oldest, evicted ones first
-//	force deleted already                                 nothing: a finalizer holds it
+//	ended and force deleted already                       nothing: a finalizer holds it
 //
 // # Reads and writes
 //

@@ -103,15 +103,16 @@ func planEnded(pods []*corev1.Pod, now time.Time) Plan {
 }
 
 func (p *Plan) end(pod *corev1.Pod, why string, now time.Time, condition *corev1.PodCondition) {
-	if isForceDeleted(pod) {
+	if isDone(pod) {
 		return
 	}
 	p.Actions = append(p.Actions, End{Pod: pod, Status: failedStatus(pod, condition, now), Why: why})
 }
 
-func isForceDeleted(pod *corev1.Pod) bool {
+// isDone says that the Pod is marked and force deleted; a finalizer holds it.
+func isDone(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
-	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
+	return hasEnded(pod) && pod.DeletionTimestamp != nil && grace != nil && *grace == 0
 }
 
 func hasEnded(pod *corev1.Pod) bool {

@@ -75,7 +75,9 @@ func TestPlanNode(t *testing.T) {
 		{"one in its grace does not wait for a node that is gone", NodeObserved{State: NodeGone, Pods: []*corev1.Pod{pod("a", deleted(30))}}, Plan{Actions: []End{
 			{Pod: pod("a", deleted(30)), Status: disrupted, Why: gone},
 		}}},
-		{"one that is force deleted already is held by a finalizer", NodeObserved{State: NodeGone, Pods: []*corev1.Pod{pod("a", deleted(0))}}, Plan{}},
+		{"one that is force deleted already, and held by a finalizer, is marked",
+			NodeObserved{State: NodeGone, Pods: []*corev1.Pod{pod("a", deleted(0))}}, Plan{Actions: []End{{Pod: pod("a", deleted(0)), Status: disrupted, Why: gone}}}},
+		{"once marked it needs nothing more", NodeObserved{State: NodeGone, Pods: []*corev1.Pod{pod("a", deleted(0), ended(corev1.PodFailed))}}, Plan{}},
 		{"out of service: only what is being deleted goes", NodeObserved{State: NodeOutOfService, Pods: []*corev1.Pod{pod("a"), pod("b", deleted(30))}}, Plan{Actions: []End{
 			{Pod: pod("b", deleted(30)), Status: failed, Why: outOfService},
 		}}},
@@ -101,7 +103,7 @@ func TestPlanUnbound(t *testing.T) {
 		}}},
 		{"not deleted: the scheduler's", pod("a", unbound), Plan{}},
 		{"bound: its node's", pod("a", deleted(30)), Plan{}},
-		{"force deleted already", pod("a", unbound, deleted(0)), Plan{}},
+		{"marked and force deleted already", pod("a", unbound, deleted(0), ended(corev1.PodFailed)), Plan{}},
 		{"gone", nil, Plan{}},
 	}
 	for _, tt := range tests {
