@@ -127,7 +127,10 @@ func plan(o Observed, now time.Time) Plan {
 	if r.isComplete(d.Status) && !r.resizes() {
 		r.cleanUp()
 	}
-	return r.finish(r.rolloutStatus())
+	status := r.rolloutStatus()
+	p := r.finish(status)
+	p.Recheck = r.deadline(status)
+	return p
 }
 
 // planSelectingAll answers a selector that would match everything. Validation
@@ -282,7 +285,6 @@ func (r *rollout) finish(status apps.DeploymentStatus) Plan {
 	if p.Revision != "" || !apiequality.Semantic.DeepEqual(r.d.Status, status) {
 		p.Status = &status
 	}
-	p.Recheck = r.deadline(status)
 	return p
 }
 

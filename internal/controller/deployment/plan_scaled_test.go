@@ -127,6 +127,19 @@ var scaledCases = map[string]planCase{
 		},
 		want: func(o Observed) Plan { return Plan{Status: statusOf(o, same)} },
 	},
+	"a size that has to wait does so without looking at the clock": {
+		base: midway,
+		world: func(o *Observed) {
+			scaleTo(o, 12)
+			o.ReplicaSets[1].Generation = 2
+			o.Deployment.Status.Conditions[1].LastUpdateTime = ago(time.Hour)
+		},
+		want: func(o Observed) Plan {
+			return Plan{Status: statusOf(o, func(s *apps.DeploymentStatus) {
+				s.Conditions = []apps.DeploymentCondition{s.Conditions[1], isUnavailable(0)}
+			})}
+		},
+	},
 	"scaled up from nothing the newest grows": {
 		world: func(o *Observed) {
 			o.Deployment.Spec.Paused = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -73,6 +74,16 @@ func TestThePlanDoesNotDependOnTheOrderOfReplicaSets(t *testing.T) {
 		shuffled.ReplicaSets = rapid.Permutation(o.ReplicaSets).Draw(t, "order")
 		if diff := cmp.Diff(plan(o, start), plan(shuffled, start)); diff != "" {
 			t.Fatalf("same world, other order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAPlanNeverLooksAgainInThePast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := randomWorld(t)
+		o.Deployment.Status.Conditions[1] = progressing(v1.ConditionTrue, "ReplicaSetUpdated", "", rapid.SampledFrom([]time.Duration{0, 600, 601, 7200}).Draw(t, "age")*time.Second)
+		if at := plan(o, start).Recheck; !at.IsZero() && !at.After(start) {
+			t.Fatalf("at %s the plan wants to look again at %s", start, at)
 		}
 	})
 }

@@ -158,7 +158,7 @@ func (r *rollout) deadlineOf(progressing apps.DeploymentCondition) time.Time {
 // for certain.
 func (r *rollout) deadline(status apps.DeploymentStatus) time.Time {
 	progressing := find(status.Conditions, apps.DeploymentProgressing)
-	if !r.hasDeadline() || r.d.Spec.Paused || r.d.DeletionTimestamp != nil || progressing == nil || r.isComplete(status) ||
+	if !r.hasDeadline() || progressing == nil || r.isComplete(status) ||
 		progressing.Reason == reasonDone || progressing.Reason == reasonTimedOut {
 		return time.Time{}
 	}
@@ -239,9 +239,7 @@ func (r *rollout) planFailure(failure Failure) Plan {
 		r.mark(v1.ConditionFalse, reasonCreateError,
 			fmt.Sprintf("Failed to create new replica set %q: %s", failure.ReplicaSet, failure.Message))
 	}
-	p := r.finish(r.baseStatus())
-	p.Recheck = time.Time{} // the back-off looks again
-	return p
+	return r.finish(r.baseStatus())
 }
 
 // set sets a condition as of now; see setCondition.

@@ -129,6 +129,14 @@ func TestThePlanDoesNotDependOnTheOrderOfPods(t *testing.T) {
 	})
 }
 
+func TestAPlanNeverLooksAgainInThePast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if at := plan(randomWorld(t), now).Recheck; !at.IsZero() && !at.After(now) {
+			t.Fatalf("at %s the plan wants to look again at %s", now, at)
+		}
+	})
+}
+
 func TestThePlanChangesNothingItReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := randomWorld(t)
