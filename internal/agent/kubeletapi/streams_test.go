@@ -184,6 +184,14 @@ func TestStreamsThatCannotBe(t *testing.T) {
 }
 
 func TestPortForward(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run("web", "myrepo/web:2.0", v1.Container{})
+	testForwards(t, w, "8080", "web 2.0 on web\n")
+}
+
+// testForwards forwards two ports of Pod web, over each protocol: one that answers,
+// and one on which nothing listens.
+func testForwards(t *testing.T, w *world, port, answer string) {
 	for protocol, dial := range map[string]func(*rest.Config, *url.URL) (httpstream.Dialer, error){
 		"SPDY": func(c *rest.Config, at *url.URL) (httpstream.Dialer, error) {
 			transport, upgrader, err := spdy.RoundTripperFor(c)
@@ -197,51 +205,55 @@ func TestPortForward(t *testing.T) {
 		},
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			w := newWorld(t, nil)
-			w.run("web", "myrepo/web:2.0", v1.Container{})
 			dialer, err := dial(w.restConfig(), w.url("/portForward/default/web", nil))
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop, ready := make(chan struct{}), make(chan struct{})
-			defer close(stop)
-			var errOut bytes.Buffer
-			forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080", "0:9"}, stop, ready, io.Discard, &errOut)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- forwarder.ForwardPorts() }()
-			select {
-			case <-ready:
-			case err := <-ended:
-				t.Fatalf("port-forward ended: %v", err)
-			case <-time.After(30 * time.Second):
-				t.Fatal("port-forward never became ready")
-			}
-			ports, err := forwarder.GetPorts()
-			if err != nil {
-				t.Fatal(err)
-			}
-			address := func(i int) string {
-				return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[i].Local)))
-			}
+			good, bad := forward(t, dialer, port)
 			client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 			for range 3 {
-				response, err := client.Get(address(0))
+				response, err := client.Get(good)
 				if err != nil {
 					t.Fatal(err)
 				}
 				body, _ := io.ReadAll(response.Body)
 				response.Body.Close()
-				if string(body) != "web 2.0 on web\n" {
-					t.Errorf("through the forward: %q", body)
+				if string(body) != answer {
+					t.Errorf("through the forward: %q, want %q", body, answer)
 				}
 			}
-			if response, err := client.Get(address(1)); err == nil {
+			if response, err := client.Get(bad); err == nil {
 				response.Body.Close()
 				t.Errorf("a port on which nothing listens answers %d", response.StatusCode)
 			}
 		})
 	}
+}
+
+// forward returns the local addresses of a port and of port 9.
+func forward(t *testing.T, dialer httpstream.Dialer, port string) (good, bad string) {
+	t.Helper()
+	stop, ready := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + port, "0:9"}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("port-forward ended: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("port-forward never became ready")
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := func(i int) string {
+		return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[i].Local)))
+	}
+	return address(0), address(1)
 }

@@ -78,7 +78,7 @@ func (u *usage) podStats(pod *v1.Pod, box *runtimeapi.PodSandboxStats, before ma
 	linux := box.GetLinux()
 	made.CPU = u.cpu(box.Attributes.Id, linux.GetCpu(), before)
 	made.Memory = memory(linux.GetMemory())
-	made.Network = network(linux.GetNetwork())
+	made.Network = networkUsage(linux.GetNetwork())
 	if count := linux.GetProcess().GetProcessCount(); count != nil {
 		made.ProcessStats = &stats.ProcessStats{ProcessCount: &count.Value}
 	}
@@ -171,7 +171,7 @@ func swap(counted *runtimeapi.SwapUsage) *stats.SwapStats {
 	}
 }
 
-func network(counted *runtimeapi.NetworkUsage) *stats.NetworkStats {
+func networkUsage(counted *runtimeapi.NetworkUsage) *stats.NetworkStats {
 	if counted.GetDefaultInterface() == nil {
 		return nil
 	}
@@ -181,7 +181,9 @@ func network(counted *runtimeapi.NetworkUsage) *stats.NetworkStats {
 		Interfaces:     []stats.InterfaceStats{networkInterface(counted.DefaultInterface)},
 	}
 	for _, other := range counted.Interfaces {
-		made.Interfaces = append(made.Interfaces, networkInterface(other))
+		if other.Name != counted.DefaultInterface.Name {
+			made.Interfaces = append(made.Interfaces, networkInterface(other))
+		}
 	}
 	return made
 }

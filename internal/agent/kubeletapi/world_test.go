@@ -14,21 +14,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"mend/internal/pki"
 	"mend/internal/runtime/sim"
 )
 
-// world is the API of a node with simulated containers.
+// world is the API of a node with simulated or real containers.
 type world struct {
 	*testing.T
-	runtime   *sim.Runtime
+	cri       internalapi.RuntimeService
+	runtime   *sim.Runtime // nil if the containers are real
 	authority *pki.Authority
 	server    *Server
 	base      string // https://127.0.0.1:port
 	dir       string
+	cgroup    string
 	end       func() // ends Serve and waits for it
+	configs   map[types.UID]*runtimeapi.PodSandboxConfig
 
 	mu         sync.Mutex
 	list       []*v1.Pod
@@ -74,20 +78,30 @@ func (w *world) Pods() []*v1.Pod {
 	return slices.Clone(w.list)
 }
 
-// newWorld serves on a loopback port until the test ends.
+// newWorld has simulated containers.
 func newWorld(t *testing.T, change func(*Config)) *world {
+	t.Helper()
+	runtime := sim.New(sim.Options{})
+	t.Cleanup(runtime.Stop)
+	w := serveWorld(t, runtime, runtime, change)
+	w.runtime = runtime
+	return w
+}
+
+// serveWorld serves on a loopback port until the test ends.
+func serveWorld(t *testing.T, runtime internalapi.RuntimeService, images internalapi.ImageManagerService, change func(*Config)) *world {
 	t.Helper()
 	authority, err := pki.Open(t.TempDir(), pki.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		T: t, runtime: sim.New(sim.Options{}), authority: authority, dir: t.TempDir(),
-		boxes: map[types.UID]string{}, containers: map[string][]string{}, paths: map[string]string{},
+		T: t, cri: runtime, authority: authority, dir: t.TempDir(),
+		configs: map[types.UID]*runtimeapi.PodSandboxConfig{},
+		boxes:   map[types.UID]string{}, containers: map[string][]string{}, paths: map[string]string{},
 	}
-	t.Cleanup(w.runtime.Stop)
 	config := Config{
-		NodeName: "n1", Pods: w, Runtime: w.runtime, Images: w.runtime,
+		NodeName: "n1", Pods: w, Runtime: runtime, Images: images,
 		TLS: authority.ServingConfig(pki.Serving{Name: "n1", Hosts: []string{"127.0.0.1"}, RequireClient: true}),
 	}
 	if change != nil {
@@ -131,8 +145,9 @@ func (w *world) run(name, image string, container v1.Container) string {
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: string(pod.UID)},
 		Hostname:     name,
 		LogDirectory: w.dir + "/" + name,
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: w.cgroup},
 	}
-	box, err := w.runtime.RunPodSandbox(w.Context(), config, "")
+	box, err := w.cri.RunPodSandbox(w.Context(), config, "")
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -140,6 +155,7 @@ func (w *world) run(name, image string, container v1.Container) string {
 	w.list = append(w.list, pod)
 	w.boxes[pod.UID] = box
 	w.mu.Unlock()
+	w.configs[pod.UID] = config
 	return w.start(pod, 0)
 }
 
@@ -147,20 +163,22 @@ func (w *world) run(name, image string, container v1.Container) string {
 func (w *world) start(pod *v1.Pod, attempt uint32) string {
 	w.Helper()
 	ctx := w.Context()
-	spec := pod.Spec.Containers[0]
+	spec, config := pod.Spec.Containers[0], w.configs[pod.UID]
 	image := &runtimeapi.ImageSpec{Image: spec.Image}
-	if _, err := w.runtime.PullImage(ctx, image, nil, nil); err != nil {
-		w.Fatal(err)
+	if w.runtime != nil {
+		if _, err := w.runtime.PullImage(ctx, image, nil, nil); err != nil {
+			w.Fatal(err)
+		}
 	}
-	id, err := w.runtime.CreateContainer(ctx, w.boxes[pod.UID], &runtimeapi.ContainerConfig{
+	id, err := w.cri.CreateContainer(ctx, w.boxes[pod.UID], &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: spec.Name, Attempt: attempt},
 		Image:    image, Command: spec.Command, Stdin: spec.Stdin, Tty: spec.TTY,
 		LogPath: spec.Name + "/" + string(rune('0'+attempt)) + ".log",
-	}, nil)
+	}, config)
 	if err != nil {
 		w.Fatal(err)
 	}
-	if err := w.runtime.StartContainer(ctx, id); err != nil {
+	if err := w.cri.StartContainer(ctx, id); err != nil {
 		w.Fatal(err)
 	}
 	w.mu.Lock()
