@@ -17,6 +17,7 @@ import (
 
 	"mend/internal/agent/cgroup"
 	"mend/internal/agent/image"
+	"mend/internal/agent/kubeletapi"
 	"mend/internal/agent/logs"
 	"mend/internal/agent/node"
 	"mend/internal/agent/podruntime"
@@ -53,6 +54,7 @@ type Agent struct {
 	cgroups *cgroup.Tree // nil on a simulated node
 	probes  *probe.Manager
 	logs    *logs.Reader
+	server  *kubeletapi.Server // nil without a listener
 	node    *node.Manager
 	sources *sources
 	loop    *loop.Loop // plans, by Pod UID
@@ -106,6 +108,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.probes = probe.NewManager(probe.Options{Execer: cfg.Runtime, Clock: cfg.Clock, Dial: cfg.ProbeDial,
 		OnChange: a.probeChanged, OnFailure: a.probeFailed, Log: cfg.Log})
+	if a.server, err = a.newServer(); err != nil {
+		return nil, err
+	}
 	a.loop = loop.New(loop.Options{Name: "agent", Reconciler: loop.Func(a.sync), Workers: workers, Clock: cfg.Clock, Log: cfg.Log})
 	a.writer = loop.New(loop.Options{Name: "agent-status", Reconciler: loop.Func(a.writeStatus), Workers: workers, Clock: cfg.Clock, Log: cfg.Log})
 	return a, nil

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis"
@@ -61,10 +62,11 @@ type Config struct {
 	Log    *slog.Logger
 
 	// KubeletListen and KubeletTLS serve the kubelet's HTTP API; without a listener
-	// it is not served. Authorize decides about each request, by its client
-	// certificate.
+	// it is not served. TLS must require client certificates. Authorizer decides
+	// about each request; by default only system:masters may ask.
 	KubeletListen net.Listener
 	KubeletTLS    *tls.Config
+	Authorizer    authorizer.UnconditionalAuthorizer
 
 	// ProbeDial opens the connections of probes and HTTP hooks; default the network.
 	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)

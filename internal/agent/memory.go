@@ -41,6 +41,8 @@ type pod struct {
 	probed       map[string]Probed
 	told         map[string]bool // notices
 	status       *v1.PodStatus   // the last one generated
+	// ends are closed when a container has ended, by its ID.
+	ends map[string]chan struct{}
 }
 
 type flight struct {
@@ -54,6 +56,7 @@ func newPod(uid types.UID) *pod {
 	return &pod{
 		uid: uid, images: map[string]podspec.Image{}, failures: map[string]Failure{}, restarts: map[string]Backoff{},
 		pulls: map[string]Backoff{}, flights: map[string]*flight{}, probed: map[string]Probed{}, told: map[string]bool{},
+		ends: map[string]chan struct{}{},
 	}
 }
 
@@ -96,7 +99,9 @@ func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, a
 }
 
 // forgetGone drops memories of containers that the runtime no longer holds.
+// Callers hold p.mu.
 func (p *pod) forgetGone() {
+	p.tellEnds()
 	if len(p.probed) == 0 {
 		return
 	}
