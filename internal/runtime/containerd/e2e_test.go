@@ -56,6 +56,33 @@ func TestARealPodServes(t *testing.T) {
 	}
 }
 
+func TestAContainerThatTakesTooMuchMemoryIsKilledForIt(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	for i := range 3 { // the kernel's notice and the exit race each other
+		p := w.runPod(w.sandboxConfig(fmt.Sprintf("greedy-%d", i)), "mend.local/web:1.0", func(c *runtimeapi.ContainerConfig) {
+			c.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20}
+		})
+		w.get(p.ip, "8080", "/healthz")
+		if resp, err := http.Post("http://"+net.JoinHostPort(p.ip, "8080")+"/leak?mb=500", "", nil); err == nil {
+			resp.Body.Close()
+		}
+		var last *runtimeapi.ContainerStatus
+		w.eventually("the container to be killed", func() bool {
+			status, err := w.runtime.ContainerStatus(w.context(), p.container, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = status.GetStatus()
+			return last.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		}, nil)
+		if last.GetReason() != "OOMKilled" || last.GetExitCode() != 137 {
+			t.Errorf("it ended with %d, %q, want 137, OOMKilled", last.GetExitCode(), last.GetReason())
+		}
+	}
+}
+
 // freePort is a port that nobody listens on right now.
 func freePort(t *testing.T) int32 {
 	t.Helper()
@@ -287,25 +314,9 @@ func TestPurgeSparesWhatIsMountedOrLinkedIn(t *testing.T) {
 	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := w.sandboxConfig("one")
-	ctx := w.context()
-	sandbox, err := w.runtime.RunPodSandbox(ctx, config, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	container, err := w.runtime.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "web"},
-		Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
-		LogPath:  "web.log",
-		Mounts:   []*runtimeapi.Mount{{HostPath: precious, ContainerPath: "/data"}},
-		Linux:    &runtimeapi.LinuxContainerConfig{},
-	}, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.runtime.StartContainer(ctx, container); err != nil {
-		t.Fatal(err)
-	}
+	w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0", func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = []*runtimeapi.Mount{{HostPath: precious, ContainerPath: "/data"}}
+	})
 	// A mount and a link that somebody put where Purge deletes.
 	mounted := filepath.Join(w.cfg.RunDir, "mounted")
 	if err := os.Mkdir(mounted, 0o700); err != nil {

@@ -152,7 +152,8 @@ func (w *world) sandboxConfig(name string) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-func (w *world) runPod(config *runtimeapi.PodSandboxConfig, img string) pod {
+// runPod makes the three calls; change may alter the container first.
+func (w *world) runPod(config *runtimeapi.PodSandboxConfig, img string, change ...func(*runtimeapi.ContainerConfig)) pod {
 	w.t.Helper()
 	ctx := w.context()
 	p := pod{config: config}
@@ -160,13 +161,16 @@ func (w *world) runPod(config *runtimeapi.PodSandboxConfig, img string) pod {
 	if p.sandbox, err = w.runtime.RunPodSandbox(ctx, config, ""); err != nil {
 		w.t.Fatal(err)
 	}
-	p.container, err = w.runtime.CreateContainer(ctx, p.sandbox, &runtimeapi.ContainerConfig{
+	container := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "web"},
 		Image:    &runtimeapi.ImageSpec{Image: img},
 		LogPath:  "web.log",
 		Linux:    &runtimeapi.LinuxContainerConfig{},
-	}, config)
-	if err != nil {
+	}
+	for _, f := range change {
+		f(container)
+	}
+	if p.container, err = w.runtime.CreateContainer(ctx, p.sandbox, container, config); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.runtime.StartContainer(ctx, p.container); err != nil {
