@@ -2,16 +2,50 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapTo hands etcd's warnings and errors to log. etcd's Fatal would end the
-// process; here it panics, and [start] makes an error of that.
-func zapTo(log *slog.Logger) *zap.Logger {
-	return zap.New(&slogCore{log: log.With("component", "etcd")}, zap.WithFatalHook(zapcore.WriteThenPanic))
+// zapTo hands etcd's warnings and errors to log, and what it gives up with to
+// last.
+func zapTo(log *slog.Logger, last *lastWords) *zap.Logger {
+	return zap.New(&slogCore{log: log.With("component", "etcd")}, zap.WithPanicHook(last), zap.WithFatalHook(last))
+}
+
+// lastWords is what etcd says instead of returning an error: it panics, in
+// goroutines of its own, or ends the process. While the store starts these
+// become an error, and the goroutine that said them ends; later they are panics.
+type lastWords struct {
+	said    chan error
+	started atomic.Bool
+}
+
+func newLastWords() *lastWords { return &lastWords{said: make(chan error, 1)} }
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (l *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	said := entry.Message
+	encoder := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(encoder)
+	}
+	if cause, ok := encoder.Fields["error"]; ok {
+		said = fmt.Sprintf("%s: %v", said, cause)
+	}
+	if l.started.Load() {
+		panic(said)
+	}
+	select {
+	case l.said <- errors.New(said):
+	default:
+	}
+	runtime.Goexit()
 }
 
 type slogCore struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,6 +51,9 @@ type Store struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	log    *slog.Logger
+
+	closing sync.Once
+	closed  error
 }
 
 // Open starts the store and returns when it serves. It fails with a one-line
@@ -69,7 +73,8 @@ func Open(config Config) (*Store, error) {
 		return nil, err
 	}
 	dir := filepath.Join(config.DataDir, "etcd")
-	etcd, err := start(etcdConfig(dir, config))
+	last := newLastWords()
+	etcd, err := start(etcdConfig(dir, config, last), last)
 	if err != nil {
 		return nil, fmt.Errorf("store: %s cannot be opened: %s; restore it from a backup, or move it away to begin with an empty cluster", dir, oneLine(err))
 	}
@@ -88,17 +93,20 @@ func Open(config Config) (*Store, error) {
 // closed by its users.
 func (s *Store) Client() *clientv3.Client { return s.client }
 
-// Close ends the store; writes that were answered are on disk.
+// Close ends the store; writes that were answered are on disk. Closing again
+// does nothing.
 func (s *Store) Close() error {
-	err := s.client.Close()
-	s.etcd.Close()
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	s.closing.Do(func() {
+		s.closed = s.client.Close()
+		s.etcd.Close()
+		if errors.Is(s.closed, context.Canceled) {
+			s.closed = nil
+		}
+	})
+	return s.closed
 }
 
-// Failed is closed to with the error that ended the store by itself.
+// Failed gives the error that ended the store by itself.
 func (s *Store) Failed() <-chan error { return s.etcd.Err() }
 
 // Health is nil when the store answers a consistent read and accepts writes.
@@ -139,7 +147,7 @@ func (s *Store) disarmAlarms() error {
 	return err
 }
 
-func etcdConfig(dir string, config Config) *embed.Config {
+func etcdConfig(dir string, config Config, last *lastWords) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "mend"
 	cfg.Dir = dir
@@ -154,13 +162,13 @@ func etcdConfig(dir string, config Config) *embed.Config {
 	cfg.SnapshotCount = 10000
 	cfg.SnapshotCatchUpEntries = 1000
 	cfg.EnableGRPCGateway = false
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(config.Log))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(config.Log, last))
 	return cfg
 }
 
-// start runs embed.StartEtcd so that its ways to give up (panic, and Fatal,
-// which our logger turns into a panic) become errors.
-func start(cfg *embed.Config) (*embed.Etcd, error) {
+// start runs embed.StartEtcd and waits until it serves. What it panics with is an
+// error too.
+func start(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
 		err  error
@@ -180,6 +188,8 @@ func start(cfg *embed.Config) (*embed.Etcd, error) {
 	var r result
 	select {
 	case r = <-started:
+	case err := <-last.said:
+		return nil, err
 	case <-timeout.C:
 		return nil, fmt.Errorf("no start within %s", startTimeout)
 	}
@@ -188,7 +198,10 @@ func start(cfg *embed.Config) (*embed.Etcd, error) {
 	}
 	select {
 	case <-r.etcd.Server.ReadyNotify():
+		last.started.Store(true)
 		return r.etcd, nil
+	case err := <-last.said:
+		return nil, err
 	case err := <-r.etcd.Err():
 		return nil, err
 	case <-timeout.C:
