@@ -2,6 +2,7 @@ package sim
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -148,7 +150,13 @@ func (b *Behaviour) WithRules(rules ...Rule) *Behaviour {
 
 func parseRules(data []byte) (*Behaviour, error) {
 	var behaviour Behaviour
-	if err := yaml.UnmarshalStrict(data, &behaviour); err != nil {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("simulated behaviour: %w", err)
+	}
+	// Of the strict readers this is the one that says where the field is.
+	unknown, err := kjson.UnmarshalStrict(text, &behaviour)
+	if err := errors.Join(append(unknown, err)...); err != nil {
 		return nil, fmt.Errorf("simulated behaviour: %w", err)
 	}
 	for i, rule := range behaviour.Rules {

@@ -368,3 +368,27 @@ func TestBlockedCallsEndWithTheirContext(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkPod takes a Pod through sandbox, create and start; B/op is what one costs.
+func BenchmarkPod(b *testing.B) {
+	r := New(Options{PodRange: mustPrefix("10.0.0.0/8")})
+	defer r.Stop()
+	ctx := b.Context()
+	if _, err := r.PullImage(ctx, &runtimeapi.ImageSpec{Image: "app:1"}, nil, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for i := range b.N {
+		box, err := r.RunPodSandbox(ctx, podConfig(fmt.Sprint("p", i), ""), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		id, err := r.CreateContainer(ctx, box, containerConfig("app", "app:1"), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := r.StartContainer(ctx, id); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
