@@ -105,18 +105,24 @@ func inspectHost() []string {
 	if err != nil {
 		return nil
 	}
-	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return nil
-	}
 	var notes []string
-	for _, ch := range chains {
-		if ch.Hooknum != nil && *ch.Hooknum == *nftables.ChainHookForward && ch.Type == nftables.ChainTypeFilter &&
-			ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop {
-			notes = append(notes, fmt.Sprintf(
-				"the firewall chain %s of table %s drops forwarded packets by default: Pods may not reach other machines; allow traffic from and to the interface mend-*",
-				ch.Name, ch.Table.Name))
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyINet} {
+		chains, err := c.ListChainsOfTableFamily(family)
+		if err != nil {
+			continue // a finding less is no reason to fail
+		}
+		for _, ch := range chains {
+			if dropsForwarded(ch) {
+				notes = append(notes, fmt.Sprintf(
+					"the firewall drops forwarded packets by default (chain %s of table %s): Pods may not reach other machines; let it accept what comes from and goes to the interfaces mend-*",
+					ch.Name, ch.Table.Name))
+			}
 		}
 	}
 	return notes
+}
+
+func dropsForwarded(ch *nftables.Chain) bool {
+	return ch.Type == nftables.ChainTypeFilter && ch.Hooknum != nil && *ch.Hooknum == *nftables.ChainHookForward &&
+		ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop
 }

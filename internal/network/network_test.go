@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/nftables"
 )
 
 func TestPodsHostAndOutsideReachEachOther(t *testing.T) {
@@ -223,5 +225,36 @@ func TestForwardingStaysWhileSomebodyNeedsIt(t *testing.T) {
 	}
 	if got := forwardingNow(t); got != "1" {
 		t.Errorf("ip_forward is %s, want 1 as the administrator had it", got)
+	}
+}
+
+func TestAFirewallThatDropsForwardedPacketsIsNoted(t *testing.T) {
+	l := newLab(t)
+	l.setup()
+	if len(l.net.Notes) > 0 {
+		t.Errorf("without a firewall there are notes: %q", l.net.Notes)
+	}
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyINet} {
+		table := c.AddTable(&nftables.Table{Name: "theirs", Family: family})
+		policy := nftables.ChainPolicyDrop
+		c.AddChain(&nftables.Chain{Name: "FORWARD", Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy})
+		t.Cleanup(func() {
+			c.DelTable(table)
+			if err := c.Flush(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l.setup()
+	if len(l.net.Notes) != 2 || !strings.Contains(l.net.Notes[0], "theirs") {
+		t.Errorf("the notes are %q, want one for each of two tables", l.net.Notes)
 	}
 }
