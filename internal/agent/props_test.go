@@ -78,43 +78,43 @@ func (m *model) write() {
 
 // check are the promises an action must keep when it is planned.
 func (m *model) check(a Action) {
-	switch a.Kind {
-	case StartContainer:
-		active := m.o.Runtime.ActiveSandbox()
-		if active == nil || active.ID != a.ID {
-			m.t.Fatalf("start in sandbox %q that is not active", a.ID)
-		}
-		for _, c := range m.o.Runtime.Instances(a.Container) {
-			if c.Phase != podruntime.Exited {
-				m.t.Fatalf("start of %s while %s is %s", a.Container, c.ID, c.Phase)
-			}
-			if c.Attempt >= a.Attempt {
-				m.t.Fatalf("start of %s with attempt %d while there is attempt %d", a.Container, a.Attempt, c.Attempt)
-			}
-		}
-		if m.o.Pod.DeletionTimestamp != nil || podutil.IsPodPhaseTerminal(m.o.Pod.Status.Phase) {
-			m.t.Fatalf("start in a Pod that ends")
-		}
-	case RunSandbox:
+	if a.Kind == StartContainer {
+		m.checkStart(a)
+	}
+	if a.Kind == RunSandbox {
 		for _, s := range m.o.Runtime.Sandboxes {
 			if s.Ready || s.Attempt >= a.Attempt {
 				m.t.Fatalf("run sandbox attempt %d beside %+v", a.Attempt, s)
 			}
 		}
-	case RemoveContainer, RemoveSandbox:
+	}
+	if a.Kind == RemoveContainer || a.Kind == RemoveSandbox || a.Kind == TearDown {
 		for _, c := range m.o.Runtime.Live() {
-			if c.ID == a.ID || c.SandboxID == a.ID {
+			if a.Kind == TearDown || c.ID == a.ID || c.SandboxID == a.ID {
 				m.t.Fatalf("%s %s while %s runs", a.Kind, a.ID, c.ID)
 			}
 		}
-	case TearDown:
-		if len(m.o.Runtime.Live()) > 0 {
-			m.t.Fatalf("tear down while containers run")
+	}
+	if (a.Kind == DeletePod || a.Kind == Forget) && (!m.o.Runtime.Empty() || !m.o.TornDown) {
+		m.t.Fatalf("%s while something is left: %+v", a.Kind, m.o.Runtime)
+	}
+}
+
+func (m *model) checkStart(a Action) {
+	active := m.o.Runtime.ActiveSandbox()
+	if active == nil || active.ID != a.ID {
+		m.t.Fatalf("start in sandbox %q that is not active", a.ID)
+	}
+	for _, c := range m.o.Runtime.Instances(a.Container) {
+		if c.Phase != podruntime.Exited {
+			m.t.Fatalf("start of %s while %s is %s", a.Container, c.ID, c.Phase)
 		}
-	case DeletePod, Forget:
-		if !m.o.Runtime.Empty() || !m.o.TornDown {
-			m.t.Fatalf("%s while something is left: %+v", a.Kind, m.o.Runtime)
+		if c.Attempt >= a.Attempt {
+			m.t.Fatalf("start of %s with attempt %d while there is attempt %d", a.Container, a.Attempt, c.Attempt)
 		}
+	}
+	if m.o.Pod.DeletionTimestamp != nil || podutil.IsPodPhaseTerminal(m.o.Pod.Status.Phase) {
+		m.t.Fatalf("start in a Pod that ends")
 	}
 }
 

@@ -19,7 +19,7 @@ type Name struct {
 func Parse(image string) (Name, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return Name{}, fmt.Errorf("couldn't parse image name %q: %v", image, err)
+		return Name{}, fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
 	name := Name{Full: image, Repository: named.Name()}
 	_, tagged := named.(reference.Tagged)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -21,8 +20,8 @@ import (
 
 func TestRealPodRunsRestartsAndIsDeleted(t *testing.T) {
 	w := newRealWorld(t)
-	p := w.create(pod("web"))
-	p = w.until("web", "Ready", isReady)
+	w.create(pod("web"))
+	p := w.until("web", "Ready", isReady)
 	pid := w.pidOf(p)
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		t.Fatalf("no process has the container's pid: %v", err)
@@ -79,17 +78,6 @@ func (w *world) pidOf(p *v1.Pod) int {
 		w.t.Fatalf("no pid in %s: %v", resp.Info["info"], err)
 	}
 	return pid
-}
-
-// exec runs a command in a Pod's first container.
-func (w *world) exec(p *v1.Pod, command ...string) string {
-	w.t.Helper()
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	out, errOut, err := w.runtime.ExecSync(context.Background(), id, command, 30*time.Second)
-	if err != nil {
-		w.t.Fatalf("%v: %v: %s%s", command, err, out, errOut)
-	}
-	return string(out)
 }
 
 func TestRealLimitsAreEnforced(t *testing.T) {
@@ -162,67 +150,53 @@ func TestRealContainerIsOOMKilled(t *testing.T) {
 	}
 }
 
+// furnished is a Pod with volumes of every kind and variables from every source.
+func furnished(p *v1.Pod) {
+	group := int64(2000)
+	cm := v1.LocalObjectReference{Name: "cm"}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: cm}}},
+		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		{Name: "down", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}},
+	}
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = []v1.VolumeMount{
+		{Name: "config", MountPath: "/config"}, {Name: "config", MountPath: "/one", SubPath: "file"},
+		{Name: "secret", MountPath: "/secret"}, {Name: "disk", MountPath: "/disk"}, {Name: "memory", MountPath: "/memory"},
+		{Name: "down", MountPath: "/down"}, {Name: "disk", MountPath: "/sub", SubPath: "a/b"},
+	}
+	c.Env = []v1.EnvVar{
+		{Name: "WHO", Value: "me"},
+		{Name: "KEY", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "key"}}},
+		{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s"}, Key: "password"}}},
+		{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+		{Name: "BOTH", Value: "$(WHO) at $(IP), $$(WHO) $(NONE)"},
+	}
+}
+
 func TestRealVolumesAndEnvironment(t *testing.T) {
 	w := newRealWorld(t)
-	ctx := context.Background()
-	_, err := w.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cm"},
-		Data: map[string]string{"key": "value of $(WHO)", "file": "content"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = w.client.CoreV1().Secrets("default").Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+	w.configMap("cm", map[string]string{"key": "value of $(WHO)", "file": "content"})
+	_, err := w.client.CoreV1().Secrets("default").Create(context.Background(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Data: map[string][]byte{"password": []byte("pass")}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.create(pod("web", func(p *v1.Pod) {
-		group := int64(2000)
-		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
-		p.Spec.Volumes = []v1.Volume{
-			{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
-			{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
-			{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-			{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
-			{Name: "down", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-				{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}},
-		}
-		c := &p.Spec.Containers[0]
-		c.VolumeMounts = []v1.VolumeMount{
-			{Name: "config", MountPath: "/config"}, {Name: "config", MountPath: "/one", SubPath: "file"},
-			{Name: "secret", MountPath: "/secret"}, {Name: "disk", MountPath: "/disk"}, {Name: "memory", MountPath: "/memory"},
-			{Name: "down", MountPath: "/down"}, {Name: "disk", MountPath: "/sub", SubPath: "a/b"},
-		}
-		c.Env = []v1.EnvVar{
-			{Name: "WHO", Value: "me"},
-			{Name: "KEY", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Key: "key"}}},
-			{Name: "PASSWORD", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s"}, Key: "password"}}},
-			{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
-			{Name: "BOTH", Value: "$(WHO) at $(IP), $$(WHO) $(NONE)"},
-		}
-	}))
+	w.create(pod("web", furnished))
 	p := w.until("web", "Ready", isReady)
-	pid := w.pidOf(p)
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	proc := fmt.Sprintf("/proc/%d", w.pidOf(p))
 	for _, want := range []string{"KEY=value of $(WHO)", "PASSWORD=pass", "IP=" + p.Status.PodIP, "BOTH=me at " + p.Status.PodIP + ", $(WHO) $(NONE)"} {
-		if !bytes.Contains(append([]byte{0}, environ...), append([]byte{0}, append([]byte(want), 0)...)) {
-			t.Errorf("%q is not in the environment %q", want, environ)
-		}
+		w.holds(proc+"/environ", want+"\x00")
 	}
-	root := fmt.Sprintf("/proc/%d/root", pid)
+	root := proc + "/root"
 	for file, want := range map[string]string{
-		"/config/key": "value of $(WHO)", "/one": "content", "/secret/password": "pass", "/down/labels": `app="web"`,
+		"/config/key": "value of $(WHO)", "/one": "content", "/secret/password": "pass", "/down/labels": `app="web"`, "/etc/hosts": p.Status.PodIP + "\tweb\n",
 	} {
-		have, err := os.ReadFile(root + file)
-		if err != nil || string(have) != want {
-			t.Errorf("%s holds %q (%v), want %q", file, have, err, want)
-		}
-	}
-	hosts, err := os.ReadFile(root + "/etc/hosts")
-	if err != nil || !strings.Contains(string(hosts), p.Status.PodIP+"\tweb\n") {
-		t.Errorf("/etc/hosts: %v\n%s", err, hosts)
+		w.holds(root+file, want)
 	}
 	for _, dir := range []string{"/disk", "/memory", "/sub"} {
 		if err := os.WriteFile(root+dir+"/x", nil, 0o600); err != nil {
@@ -237,6 +211,14 @@ func TestRealVolumesAndEnvironment(t *testing.T) {
 	}
 	if strings.Contains(string(mounts), string(p.UID)) {
 		t.Error("mounts of the Pod are left")
+	}
+}
+
+func (w *world) holds(file, want string) {
+	w.t.Helper()
+	have, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(have), want) {
+		w.t.Errorf("%s: %v, %q, want %q in it", file, err, have, want)
 	}
 }
 
