@@ -62,92 +62,94 @@ func owned(o Object, states ...OwnerState) Observed {
 	return Observed{Object: &o, Owners: owners}
 }
 
-func TestPlan(t *testing.T) {
-	twoOwners := func(o *Object) { o.Owners = append(o.Owners, ref(deployments, "other", "other")) }
-	tests := []struct {
-		name     string
-		observed Observed
-		want     Plan
-	}{
-		{"an object without owners stays", Observed{Object: ptr(web())}, Plan{}},
-		{"an object whose owner lives stays", owned(webPod(), OwnerLives), Plan{}},
-		{"an object whose only owner is gone is deleted in the background", owned(webPod(), OwnerAbsent), Plan{Actions: []Action{
-			Delete{Target: webPod(), Policy: metav1.DeletePropagationBackground, Why: "no owner is left: ReplicaSet web"},
+func twoOwners(o *Object) { o.Owners = append(o.Owners, ref(deployments, "other", "other")) }
+
+var planTests = []struct {
+	name     string
+	observed Observed
+	want     Plan
+}{
+	{"an object without owners stays", Observed{Object: ptr(web())}, Plan{}},
+	{"an object whose owner lives stays", owned(webPod(), OwnerLives), Plan{}},
+	{"an object whose only owner is gone is deleted in the background", owned(webPod(), OwnerAbsent), Plan{Actions: []Action{
+		Delete{Target: webPod(), Policy: metav1.DeletePropagationBackground, Why: "no owner is left: ReplicaSet web"},
+	}}},
+	{"an orphan finalizer that was put on beforehand is honoured",
+		owned(webPod(func(o *Object) { o.Finalizers = []string{"orphan"} }), OwnerAbsent), Plan{Actions: []Action{
+			Delete{Target: webPod(func(o *Object) { o.Finalizers = []string{"orphan"} }), Policy: metav1.DeletePropagationOrphan, Why: "no owner is left: ReplicaSet web"},
 		}}},
-		{"an orphan finalizer that was put on beforehand is honoured",
-			owned(webPod(func(o *Object) { o.Finalizers = []string{"orphan"} }), OwnerAbsent), Plan{Actions: []Action{
-				Delete{Target: webPod(func(o *Object) { o.Finalizers = []string{"orphan"} }), Policy: metav1.DeletePropagationOrphan, Why: "no owner is left: ReplicaSet web"},
-			}}},
-		{"of two owners one lives: only the dangling reference goes", owned(webPod(twoOwners), OwnerAbsent, OwnerLives), Plan{Actions: []Action{
+	{"of two owners one lives: only the dangling reference goes", owned(webPod(twoOwners), OwnerAbsent, OwnerLives), Plan{Actions: []Action{
+		DropOwners{Target: webPod(twoOwners), Refs: webPod().Owners, Why: "kept by Deployment other; gone: ReplicaSet web"},
+	}}},
+	{"of two owners one lives: the one that waits for its dependents is let go too",
+		owned(webPod(twoOwners), OwnerDeletingDependents, OwnerLives), Plan{Actions: []Action{
 			DropOwners{Target: webPod(twoOwners), Refs: webPod().Owners, Why: "kept by Deployment other; gone: ReplicaSet web"},
 		}}},
-		{"of two owners one lives: the one that waits for its dependents is let go too",
-			owned(webPod(twoOwners), OwnerDeletingDependents, OwnerLives), Plan{Actions: []Action{
-				DropOwners{Target: webPod(twoOwners), Refs: webPod().Owners, Why: "kept by Deployment other; gone: ReplicaSet web"},
-			}}},
-		{"a kind that is not served proves nothing", owned(webPod(), OwnerUnknown), Plan{Recheck: now.Add(30 * time.Second)}},
-		{"an owner that may exist keeps its dependent, which lets go of the one that is gone", owned(webPod(twoOwners), OwnerAbsent, OwnerUnknown), Plan{
-			Actions: []Action{DropOwners{Target: webPod(twoOwners), Refs: webPod().Owners, Why: "kept by Deployment other; gone: ReplicaSet web"}},
-			Recheck: now.Add(30 * time.Second),
-		}},
-		{"a namespaced owner of a cluster-scoped object is nobody's to judge", owned(webPod(), OwnerOutOfReach), Plan{}},
-		{"an owner in another namespace is reported, then counts as gone",
-			Observed{Object: ptr(webPod()), Owners: []Owner{{Ref: webPod().Owners[0], State: OwnerAbsent, Elsewhere: true}}}, Plan{Actions: []Action{
-				Report{Target: webPod(), Reason: "OwnerRefInvalidNamespace",
-					Message: `ownerRef [apps/v1/ReplicaSet, namespace: shop, name: web, uid: rs] does not exist in namespace "shop"`},
-				Delete{Target: webPod(), Policy: metav1.DeletePropagationBackground, Why: "no owner is left: ReplicaSet web"},
-			}}},
-		{"an owner waits: a leaf is deleted in the background", owned(webPod(), OwnerDeletingDependents), Plan{Actions: []Action{
+	{"a kind that is not served proves nothing", owned(webPod(), OwnerUnknown), Plan{Recheck: now.Add(30 * time.Second)}},
+	{"an owner that may exist keeps its dependent, which lets go of the one that is gone", owned(webPod(twoOwners), OwnerAbsent, OwnerUnknown), Plan{
+		Actions: []Action{DropOwners{Target: webPod(twoOwners), Refs: webPod().Owners, Why: "kept by Deployment other; gone: ReplicaSet web"}},
+		Recheck: now.Add(30 * time.Second),
+	}},
+	{"a namespaced owner of a cluster-scoped object is nobody's to judge", owned(webPod(), OwnerOutOfReach), Plan{}},
+	{"an owner in another namespace is reported, then counts as gone",
+		Observed{Object: ptr(webPod()), Owners: []Owner{{Ref: webPod().Owners[0], State: OwnerAbsent, Elsewhere: true}}}, Plan{Actions: []Action{
+			Report{Target: webPod(), Reason: "OwnerRefInvalidNamespace",
+				Message: `ownerRef [apps/v1/ReplicaSet, namespace: shop, name: web, uid: rs] does not exist in namespace "shop"`},
 			Delete{Target: webPod(), Policy: metav1.DeletePropagationBackground, Why: "no owner is left: ReplicaSet web"},
 		}}},
-		{"an owner waits: what has dependents itself is deleted in the foreground",
-			with(owned(webPod(), OwnerDeletingDependents), func(o *Observed) { o.Dependents = []Dependent{{Object: web()}} }), Plan{Actions: []Action{
-				Delete{Target: webPod(), Policy: metav1.DeletePropagationForeground, Why: "owner ReplicaSet web is deleted in the foreground"},
-			}}},
-		{"an owner waits: nothing is a leaf before every kind is listed",
-			with(owned(webPod(), OwnerDeletingDependents), func(o *Observed) { o.CompleteAt = now.Add(time.Second) }), Plan{Recheck: now.Add(time.Second)}},
-		{"what is being deleted needs nothing", Observed{Object: ptr(webPod(deletingWith("example.com/mine")))}, Plan{}},
+	{"an owner waits: a leaf is deleted in the background", owned(webPod(), OwnerDeletingDependents), Plan{Actions: []Action{
+		Delete{Target: webPod(), Policy: metav1.DeletePropagationBackground, Why: "no owner is left: ReplicaSet web"},
+	}}},
+	{"an owner waits: what has dependents itself is deleted in the foreground",
+		with(owned(webPod(), OwnerDeletingDependents), func(o *Observed) { o.Dependents = []Dependent{{Object: web()}} }), Plan{Actions: []Action{
+			Delete{Target: webPod(), Policy: metav1.DeletePropagationForeground, Why: "owner ReplicaSet web is deleted in the foreground"},
+		}}},
+	{"an owner waits: nothing is a leaf before every kind is listed",
+		with(owned(webPod(), OwnerDeletingDependents), func(o *Observed) { o.CompleteAt = now.Add(time.Second) }), Plan{Recheck: now.Add(time.Second)}},
+	{"what is being deleted needs nothing", Observed{Object: ptr(webPod(deletingWith("example.com/mine")))}, Plan{}},
 
-		{"foreground: nothing depends on it any more, so it is released",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion")))}, Plan{Actions: []Action{
-				Release{Target: web(deletingWith("foregroundDeletion")), Finalizer: "foregroundDeletion", Why: "no dependent blocks its deletion any more"},
-			}}},
-		{"foreground: a dependent that does not block is not waited for",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod()}}}, Plan{Actions: []Action{
-				Release{Target: web(deletingWith("foregroundDeletion")), Finalizer: "foregroundDeletion", Why: "no dependent blocks its deletion any more"},
-			}}},
-		{"foreground: a blocking dependent is waited for, and put in line",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod(), Blocking: true}}}, Plan{Actions: []Action{
-				Examine{UID: "pod"},
-			}}},
-		{"foreground: a blocking dependent on its way out is waited for",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod(deletingWith()), Blocking: true}}}, Plan{}},
-		{"foreground: a circle is broken",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{
-				{Object: webPod(deletingWith("foregroundDeletion")), Blocking: true, InCircle: true}}}, Plan{Actions: []Action{
-				Unblock{Target: webPod(deletingWith("foregroundDeletion")), Owner: "rs", Why: "it and its owner ReplicaSet shop/web wait for each other"},
-			}}},
-		{"foreground: not released before every kind is listed",
-			Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), CompleteAt: now.Add(time.Second)}, Plan{Recheck: now.Add(time.Second)}},
+	{"foreground: nothing depends on it any more, so it is released",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion")))}, Plan{Actions: []Action{
+			Release{Target: web(deletingWith("foregroundDeletion")), Finalizer: "foregroundDeletion", Why: "no dependent blocks its deletion any more"},
+		}}},
+	{"foreground: a dependent that does not block is not waited for",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod()}}}, Plan{Actions: []Action{
+			Release{Target: web(deletingWith("foregroundDeletion")), Finalizer: "foregroundDeletion", Why: "no dependent blocks its deletion any more"},
+		}}},
+	{"foreground: a blocking dependent is waited for, and put in line",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod(), Blocking: true}}}, Plan{Actions: []Action{
+			Examine{UID: "pod"},
+		}}},
+	{"foreground: a blocking dependent on its way out is waited for",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{{Object: webPod(deletingWith()), Blocking: true}}}, Plan{}},
+	{"foreground: a circle is broken",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), Dependents: []Dependent{
+			{Object: webPod(deletingWith("foregroundDeletion")), Blocking: true, InCircle: true}}}, Plan{Actions: []Action{
+			Unblock{Target: webPod(deletingWith("foregroundDeletion")), Owner: "rs", Why: "it and its owner ReplicaSet shop/web wait for each other"},
+		}}},
+	{"foreground: not released before every kind is listed",
+		Observed{Object: ptr(web(deletingWith("foregroundDeletion"))), CompleteAt: now.Add(time.Second)}, Plan{Recheck: now.Add(time.Second)}},
 
-		{"orphan: dependents are let go first, then the owner",
-			Observed{Object: ptr(web(deletingWith("example.com/mine", "orphan"))), Dependents: []Dependent{{Object: webPod()}}}, Plan{Actions: []Action{
-				DropOwners{Target: webPod(), Refs: webPod().Owners, Why: "owner ReplicaSet shop/web is deleted and orphans its dependents"},
-				Release{Target: web(deletingWith("example.com/mine", "orphan")), Finalizer: "orphan", Why: "no dependent names it any more (1 did)"},
-			}}},
-		{"orphan: nothing happens before every kind is listed",
-			Observed{Object: ptr(web(deletingWith("orphan"))), CompleteAt: now.Add(time.Second)}, Plan{Recheck: now.Add(time.Second)}},
+	{"orphan: dependents are let go first, then the owner",
+		Observed{Object: ptr(web(deletingWith("example.com/mine", "orphan"))), Dependents: []Dependent{{Object: webPod()}}}, Plan{Actions: []Action{
+			DropOwners{Target: webPod(), Refs: webPod().Owners, Why: "owner ReplicaSet shop/web is deleted and orphans its dependents"},
+			Release{Target: web(deletingWith("example.com/mine", "orphan")), Finalizer: "orphan", Why: "no dependent names it any more (1 did)"},
+		}}},
+	{"orphan: nothing happens before every kind is listed",
+		Observed{Object: ptr(web(deletingWith("orphan"))), CompleteAt: now.Add(time.Second)}, Plan{Recheck: now.Add(time.Second)}},
 
-		{"a UID that nobody names needs nothing", Observed{}, Plan{}},
-		{"a named owner that is absent puts in line only those that named it so", Observed{Claims: []Claim{
-			{Namespace: "bank", State: OwnerAbsent, Dependents: []types.UID{"a", "b"}},
-			{Namespace: "shop", State: OwnerLives, Dependents: []types.UID{"c"}},
-		}}, Plan{Actions: []Action{Examine{UID: "a"}, Examine{UID: "b"}}, Recheck: now.Add(30 * time.Second)}},
-		{"a named owner of a kind that is not served is asked for again", Observed{Claims: []Claim{
-			{State: OwnerUnknown, Dependents: []types.UID{"a"}},
-		}}, Plan{Recheck: now.Add(30 * time.Second)}},
-	}
-	for _, tt := range tests {
+	{"a UID that nobody names needs nothing", Observed{}, Plan{}},
+	{"a named owner that is absent puts in line only those that named it so", Observed{Claims: []Claim{
+		{Namespace: "bank", State: OwnerAbsent, Dependents: []types.UID{"a", "b"}},
+		{Namespace: "shop", State: OwnerLives, Dependents: []types.UID{"c"}},
+	}}, Plan{Actions: []Action{Examine{UID: "a"}, Examine{UID: "b"}}, Recheck: now.Add(30 * time.Second)}},
+	{"a named owner of a kind that is not served is asked for again", Observed{Claims: []Claim{
+		{State: OwnerUnknown, Dependents: []types.UID{"a"}},
+	}}, Plan{Recheck: now.Add(30 * time.Second)}},
+}
+
+func TestPlan(t *testing.T) {
+	for _, tt := range planTests {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, plan(tt.observed, now)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)

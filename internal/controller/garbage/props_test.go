@@ -49,31 +49,7 @@ func runWorld(c *chaos) error {
 	}
 	r := w.start()
 	for range 30 + c.IntN(150) {
-		switch c.IntN(10) {
-		case 0, 1, 2, 3:
-			r.deliver(pick(c, w.kinds...))
-		case 4, 5, 6:
-			if len(r.queue) > 0 {
-				r.work(c.IntN(len(r.queue)))
-			}
-		case 7, 8:
-			c.userActs()
-		case 9:
-			switch c.IntN(8) {
-			case 0:
-				left := c.IntN(3)
-				w.fail = func(string) error {
-					if left--; left == -1 {
-						return errInjected
-					}
-					return nil
-				}
-			case 1:
-				r = w.start()
-			default:
-				r.pass()
-			}
-		}
+		r = c.step(r)
 		if len(w.broken) > 0 {
 			return fmt.Errorf("broken promise: %v", w.broken)
 		}
@@ -97,6 +73,41 @@ func runWorld(c *chaos) error {
 		return fmt.Errorf("%d writes at rest", writes)
 	}
 	return nil
+}
+
+// step lets one thing happen, and returns the loop that runs after it.
+func (c *chaos) step(r *run) *run {
+	switch c.IntN(10) {
+	case 0, 1, 2, 3:
+		r.deliver(pick(c, c.w.kinds...))
+	case 4, 5, 6:
+		if len(r.queue) > 0 {
+			r.work(c.IntN(len(r.queue)))
+		}
+	case 7, 8:
+		c.userActs()
+	case 9:
+		return c.rareStep(r)
+	}
+	return r
+}
+
+func (c *chaos) rareStep(r *run) *run {
+	switch c.IntN(8) {
+	case 0:
+		left := c.IntN(3)
+		c.w.fail = func(string) error {
+			if left--; left == -1 {
+				return errInjected
+			}
+			return nil
+		}
+	case 1:
+		return c.w.start()
+	default:
+		r.pass()
+	}
+	return r
 }
 
 func (c *chaos) userActs() {
@@ -276,24 +287,34 @@ func TestPlanCondemnsOnlyTheOwnerless(t *testing.T) {
 				Object: Object{UID: types.UID(fmt.Sprint("dep", i))}, Blocking: rapid.Bool().Draw(t, "blocking"), InCircle: rapid.Bool().Draw(t, "circle")})
 		}
 		for _, action := range plan(observed, now).Actions {
-			switch a := action.(type) {
-			case Delete:
-				if o.Deleting || len(states) == 0 || slices.Contains(states, OwnerLives) || slices.Contains(states, OwnerUnknown) || slices.Contains(states, OwnerOutOfReach) {
-					t.Fatalf("deletes %+v with owners %v", o, states)
-				}
-			case Release:
-				isBlocked := slices.ContainsFunc(observed.Dependents, func(d Dependent) bool { return d.Blocking })
-				if !o.Deleting || a.Finalizer == metav1.FinalizerDeleteDependents && isBlocked {
-					t.Fatalf("releases %+v with dependents %v", o, observed.Dependents)
-				}
-			case DropOwners:
-				for _, dropped := range a.Refs {
-					i := slices.IndexFunc(o.Owners, func(r metav1.OwnerReference) bool { return r.UID == dropped.UID })
-					if !o.Deleting && states[i] != OwnerAbsent && states[i] != OwnerDeletingDependents {
-						t.Fatalf("drops %s, which is in state %d", dropped.UID, states[i])
-					}
-				}
+			if trouble := harm(action, o, states, observed.Dependents); trouble != "" {
+				t.Fatalf("%s: %+v, owners %v, dependents %+v", trouble, o, states, observed.Dependents)
 			}
 		}
 	})
+}
+
+// harm says what is wrong with an action on o, if anything.
+func harm(action Action, o Object, states []OwnerState, dependents []Dependent) string {
+	isOver := func(s OwnerState) bool { return s == OwnerAbsent || s == OwnerDeletingDependents }
+	isKept := slices.ContainsFunc(states, func(s OwnerState) bool { return !isOver(s) })
+	switch a := action.(type) {
+	case Delete:
+		if o.Deleting || len(states) == 0 || isKept {
+			return "deletes it"
+		}
+	case Release:
+		isBlocked := slices.ContainsFunc(dependents, func(d Dependent) bool { return d.Blocking })
+		if !o.Deleting || a.Finalizer == metav1.FinalizerDeleteDependents && isBlocked {
+			return "releases it"
+		}
+	case DropOwners:
+		for _, dropped := range a.Refs {
+			i := slices.IndexFunc(o.Owners, func(r metav1.OwnerReference) bool { return r.UID == dropped.UID })
+			if !o.Deleting && !isOver(states[i]) {
+				return "drops " + string(dropped.UID)
+			}
+		}
+	}
+	return ""
 }

@@ -122,6 +122,7 @@ func (w *world) erase(o *Object, policy metav1.DeletionPropagation) {
 		}
 	case metav1.DeletePropagationForeground:
 		o.Finalizers = append(o.Finalizers, "foregroundDeletion")
+	case metav1.DeletePropagationBackground:
 	}
 	if !o.Deleting && strings.HasPrefix(o.Name, "slow") {
 		o.Finalizers = append(o.Finalizers, "test/grace")
@@ -199,12 +200,19 @@ func (w *world) delete(_ context.Context, target Object, opts metav1.DeleteOptio
 	if err != nil {
 		return err
 	}
-	pre := opts.Preconditions
-	if pre == nil || pre.UID == nil || pre.ResourceVersion == nil {
+	if opts.Preconditions == nil || opts.Preconditions.UID == nil || opts.Preconditions.ResourceVersion == nil {
 		w.breach("%s is deleted without preconditions", target)
-	} else if *pre.UID != o.UID || *pre.ResourceVersion != o.ResourceVersion {
+	} else if *opts.Preconditions.UID != o.UID || *opts.Preconditions.ResourceVersion != o.ResourceVersion {
 		return apierrors.NewConflict(target.Kind.Resource.GroupResource(), target.Name, fmt.Errorf("precondition"))
 	}
+	w.judge(o)
+	w.writes++
+	w.erase(o, *opts.PropagationPolicy)
+	return nil
+}
+
+// judge notes each promise that the deletion of o breaks.
+func (w *world) judge(o *Object) {
 	if o.Deleting {
 		w.breach("%s is deleted though it is being deleted already", o)
 	}
@@ -219,9 +227,6 @@ func (w *world) delete(_ context.Context, target Object, opts metav1.DeleteOptio
 			w.breach("%s is deleted though its owner %s orphaned it: names %v, state %d, owner now %+v", o, r.UID, o.Owners, w.ownerState(*o, r), w.objects[r.UID])
 		}
 	}
-	w.writes++
-	w.erase(o, *opts.PropagationPolicy)
-	return nil
 }
 
 func (w *world) patch(_ context.Context, target Object, ops []op) error {
@@ -248,44 +253,65 @@ func (w *world) patch(_ context.Context, target Object, ops []op) error {
 
 // applyJSONPatch knows the three operations and the paths that this loop uses.
 func applyJSONPatch(o Object, body []byte) (Object, bool) {
-	var ops []struct {
-		Op, Path string
-		Value    any
-	}
+	var ops []patchOp
 	if err := json.Unmarshal(body, &ops); err != nil {
 		return o, false
 	}
 	o.Owners, o.Finalizers = slices.Clone(o.Owners), slices.Clone(o.Finalizers)
 	for _, p := range ops {
 		at := strings.Split(strings.TrimPrefix(p.Path, "/metadata/"), "/")
-		i := 0
-		if len(at) > 1 {
-			i, _ = strconv.Atoi(at[1])
-		}
-		ok := true
-		switch {
-		case p.Path == "/metadata/uid":
+		ok := false
+		switch at[0] {
+		case "uid":
 			ok = p.Op == "test" && p.Value == string(o.UID)
-		case at[0] == "finalizers" && i < len(o.Finalizers) && p.Op == "test":
-			ok = o.Finalizers[i] == p.Value
-		case at[0] == "finalizers" && i < len(o.Finalizers) && p.Op == "remove":
-			o.Finalizers = slices.Delete(o.Finalizers, i, i+1)
-		case at[0] == "ownerReferences" && i < len(o.Owners) && p.Op == "test":
-			ok = at[2] == "uid" && string(o.Owners[i].UID) == p.Value || at[2] == "name" && o.Owners[i].Name == p.Value
-		case at[0] == "ownerReferences" && i < len(o.Owners) && p.Op == "remove":
-			o.Owners = slices.Delete(o.Owners, i, i+1)
-		case at[0] == "ownerReferences" && i < len(o.Owners) && p.Op == "replace":
-			v, isBool := p.Value.(bool)
-			ok = isBool && at[2] == "blockOwnerDeletion"
-			o.Owners[i].BlockOwnerDeletion = &v
-		default:
-			ok = false
+		case "finalizers":
+			ok = p.onFinalizer(&o, at[1])
+		case "ownerReferences":
+			ok = p.onReference(&o, at[1], at[2:]...)
 		}
 		if !ok {
 			return o, false
 		}
 	}
 	return o, true
+}
+
+type patchOp struct {
+	Op, Path string
+	Value    any
+}
+
+func (p patchOp) onFinalizer(o *Object, index string) bool {
+	i, err := strconv.Atoi(index)
+	if err != nil || i >= len(o.Finalizers) {
+		return false
+	}
+	if p.Op == "remove" {
+		o.Finalizers = slices.Delete(o.Finalizers, i, i+1)
+		return true
+	}
+	return p.Op == "test" && o.Finalizers[i] == p.Value
+}
+
+func (p patchOp) onReference(o *Object, index string, field ...string) bool {
+	i, err := strconv.Atoi(index)
+	if err != nil || i >= len(o.Owners) {
+		return false
+	}
+	switch p.Op + " " + strings.Join(field, "/") {
+	case "remove ":
+		o.Owners = slices.Delete(o.Owners, i, i+1)
+		return true
+	case "test uid":
+		return string(o.Owners[i].UID) == p.Value
+	case "test name":
+		return o.Owners[i].Name == p.Value
+	case "replace blockOwnerDeletion":
+		v, isBool := p.Value.(bool)
+		o.Owners[i].BlockOwnerDeletion = &v
+		return isBool
+	}
+	return false
 }
 
 // run is one life of the loop in the world: its graph, its queue, and how far

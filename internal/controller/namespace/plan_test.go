@@ -82,73 +82,75 @@ func failure(message string) corev1.NamespaceCondition {
 	return corev1.NamespaceCondition{Type: "NamespaceDeletionContentFailure", Reason: "ContentDeletionFailed", Message: message}
 }
 
+const why = "its namespace is being deleted"
+
+func grace(d time.Duration) func(*Content) { return func(c *Content) { c.Grace = d } }
+
+var planTests = []struct {
+	name string
+	in   Observed
+	want Plan
+}{
+	{"a namespace that is not deleted is left alone", Observed{Namespace: deletedFor(0, func(n *corev1.Namespace) { n.DeletionTimestamp = nil })}, Plan{}},
+	{"one that is gone too", Observed{}, Plan{}},
+	{"one without finalizers is not ours any more",
+		Observed{Namespace: deletedFor(time.Second, func(n *corev1.Namespace) { n.Spec.Finalizers = nil })}, Plan{}},
+	{"the phase becomes Terminating at once, with the first deletions",
+		Observed{Namespace: deletedFor(0, func(n *corev1.Namespace) { n.Status.Phase = corev1.NamespaceActive }), Contents: []Content{content(configMaps, there)}},
+		Plan{
+			Actions: []Action{{Resource: configMaps, InBulk: true, Names: []string{"there"}, Why: why}},
+			Status:  &corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+			Recheck: now.Add(50 * time.Millisecond),
+		}},
+	{"what is deleted already is not deleted again", Observed{Namespace: deletedFor(8 * time.Second), Contents: []Content{content(configMaps, held, there), content(widgets, held)}},
+		Plan{Actions: []Action{{Resource: configMaps, InBulk: true, Names: []string{"there"}, Why: why}}, Recheck: now.Add(1050 * time.Millisecond)}},
+	{"Pods in their grace are named and waited for", Observed{Namespace: deletedFor(4 * time.Second), Contents: []Content{content(podsResource, leaving).but(grace(30 * time.Second))}},
+		Plan{Status: told(now, remain("Some resources are remaining: pods. has 1 resource instances")), Recheck: now.Add(2 * time.Second)}},
+	{"Pods past their grace are a failure", Observed{Namespace: deletedFor(40 * time.Second), Contents: []Content{content(podsResource, leaving, leaving).but(grace(30 * time.Second))}},
+		Plan{Status: told(now,
+			failure("Failed to delete all resource types, 1 remaining: failed to delete pods for namespace: shop, err: unexpected items still remain in namespace: shop for gvr: /v1, Resource=pods"),
+			remain("Some resources are remaining: pods. has 2 resource instances")), Recheck: now.Add(11 * time.Second)}},
+	{"what finalizers hold is named, with the finalizers", Observed{Namespace: deletedFor(100 * time.Second), Contents: []Content{content(widgets, held, held), content(configMaps, held)}},
+		Plan{Status: told(now,
+			remain("Some resources are remaining: configmaps. has 1 resource instances, widgets.example.com has 2 resource instances"),
+			held1("Some content in the namespace has finalizers remaining: example.com/f in 3 resource instances")), Recheck: now.Add(15 * time.Second)}},
+	{"nothing is told twice", Observed{Namespace: deletedFor(4*time.Second, func(n *corev1.Namespace) {
+		n.Status = *told(now.Add(-time.Hour), remain("Some resources are remaining: pods. has 1 resource instances"))
+	}), Contents: []Content{content(podsResource, leaving).but(grace(30 * time.Second))}}, Plan{Recheck: now.Add(2 * time.Second)}},
+	{"a kind that cannot be deleted in bulk goes one by one",
+		Observed{Namespace: deletedFor(0), Contents: []Content{content(widgets, there, held).but(func(c *Content) { c.InBulk = false })}},
+		Plan{Actions: []Action{{Resource: widgets, Names: []string{"there"}, Why: why}}, Recheck: now.Add(50 * time.Millisecond)}},
+	{"a kind that cannot be listed is deleted blindly, once",
+		Observed{Namespace: deletedFor(0), Contents: []Content{
+			{Resource: widgets, InBulk: true}, {Resource: configMaps, InBulk: true, Attempts: 1}}},
+		Plan{Actions: []Action{{Resource: widgets, InBulk: true, Why: why}}, Recheck: now.Add(50 * time.Millisecond)}},
+	{"a deletion that failed is told and tried again",
+		Observed{Namespace: deletedFor(8 * time.Second), Contents: []Content{content(widgets, there).but(func(c *Content) { c.Failure, c.Attempts = "webhook says no", 1 })}},
+		Plan{
+			Actions: []Action{{Resource: widgets, InBulk: true, Names: []string{"there"}, Why: why}},
+			Status: told(now, failure("Failed to delete all resource types, 1 remaining: webhook says no"),
+				remain("Some resources are remaining: widgets.example.com has 1 resource instances")),
+			Recheck: now.Add(1050 * time.Millisecond),
+		}},
+	{"a kind that does not answer keeps the namespace",
+		Observed{Namespace: deletedFor(4 * time.Second), Contents: []Content{content(widgets).but(func(c *Content) { c.Failure = "503" })}},
+		Plan{Status: told(now, failure("Failed to delete all resource types, 1 remaining: 503")), Recheck: now.Add(2 * time.Second)}},
+	{"a discovery that fails keeps the namespace", Observed{Namespace: deletedFor(4 * time.Second), DiscoveryFailure: "Discovery failed for some groups, 1 failing: x"},
+		Plan{Status: told(now, corev1.NamespaceCondition{Type: "NamespaceDeletionDiscoveryFailure", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: x"}),
+			Recheck: now.Add(2 * time.Second)}},
+	{"a version that cannot be read keeps the namespace", Observed{Namespace: deletedFor(4 * time.Second), VersionFailure: "a/b/c"},
+		Plan{Status: told(now, corev1.NamespaceCondition{Type: "NamespaceDeletionGroupVersionParsingFailure", Reason: "GroupVersionParsingFailed", Message: "a/b/c"}),
+			Recheck: now.Add(2 * time.Second)}},
+	{"an empty one waits for creates admitted before", Observed{Namespace: deletedFor(500 * time.Millisecond), Contents: []Content{content(configMaps)}},
+		Plan{Recheck: now.Add(1500 * time.Millisecond)}},
+	{"an empty one goes", Observed{Namespace: deletedFor(2 * time.Second), Contents: []Content{content(configMaps)}}, Plan{Finalize: &[]corev1.FinalizerName{}}},
+	{"an empty one with another's finalizer is told so, and loses ours",
+		Observed{Namespace: deletedFor(2*time.Second, func(n *corev1.Namespace) { n.Spec.Finalizers = []corev1.FinalizerName{"example.com/f", "kubernetes"} })},
+		Plan{Status: told(now), Finalize: &[]corev1.FinalizerName{"example.com/f"}}},
+}
+
 func TestPlan(t *testing.T) {
-	const why = "its namespace is being deleted"
-	empty := []corev1.FinalizerName{}
-	grace := func(d time.Duration) func(*Content) { return func(c *Content) { c.Grace = d } }
-	tests := []struct {
-		name string
-		in   Observed
-		want Plan
-	}{
-		{"a namespace that is not deleted is left alone", Observed{Namespace: deletedFor(0, func(n *corev1.Namespace) { n.DeletionTimestamp = nil })}, Plan{}},
-		{"one that is gone too", Observed{}, Plan{}},
-		{"one without finalizers is not ours any more",
-			Observed{Namespace: deletedFor(time.Second, func(n *corev1.Namespace) { n.Spec.Finalizers = nil })}, Plan{}},
-		{"the phase becomes Terminating at once, with the first deletions",
-			Observed{Namespace: deletedFor(0, func(n *corev1.Namespace) { n.Status.Phase = corev1.NamespaceActive }), Contents: []Content{content(configMaps, there)}},
-			Plan{
-				Actions: []Action{{Resource: configMaps, InBulk: true, Names: []string{"there"}, Why: why}},
-				Status:  &corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
-				Recheck: now.Add(50 * time.Millisecond),
-			}},
-		{"what is deleted already is not deleted again", Observed{Namespace: deletedFor(8 * time.Second), Contents: []Content{content(configMaps, held, there), content(widgets, held)}},
-			Plan{Actions: []Action{{Resource: configMaps, InBulk: true, Names: []string{"there"}, Why: why}}, Recheck: now.Add(1050 * time.Millisecond)}},
-		{"Pods in their grace are named and waited for", Observed{Namespace: deletedFor(4 * time.Second), Contents: []Content{content(podsResource, leaving).but(grace(30 * time.Second))}},
-			Plan{Status: told(now, remain("Some resources are remaining: pods. has 1 resource instances")), Recheck: now.Add(2 * time.Second)}},
-		{"Pods past their grace are a failure", Observed{Namespace: deletedFor(40 * time.Second), Contents: []Content{content(podsResource, leaving, leaving).but(grace(30 * time.Second))}},
-			Plan{Status: told(now,
-				failure("Failed to delete all resource types, 1 remaining: failed to delete pods for namespace: shop, err: unexpected items still remain in namespace: shop for gvr: /v1, Resource=pods"),
-				remain("Some resources are remaining: pods. has 2 resource instances")), Recheck: now.Add(11 * time.Second)}},
-		{"what finalizers hold is named, with the finalizers", Observed{Namespace: deletedFor(100 * time.Second), Contents: []Content{content(widgets, held, held), content(configMaps, held)}},
-			Plan{Status: told(now,
-				remain("Some resources are remaining: configmaps. has 1 resource instances, widgets.example.com has 2 resource instances"),
-				held1("Some content in the namespace has finalizers remaining: example.com/f in 3 resource instances")), Recheck: now.Add(15 * time.Second)}},
-		{"nothing is told twice", Observed{Namespace: deletedFor(4*time.Second, func(n *corev1.Namespace) {
-			n.Status = *told(now.Add(-time.Hour), remain("Some resources are remaining: pods. has 1 resource instances"))
-		}), Contents: []Content{content(podsResource, leaving).but(grace(30 * time.Second))}}, Plan{Recheck: now.Add(2 * time.Second)}},
-		{"a kind that cannot be deleted in bulk goes one by one",
-			Observed{Namespace: deletedFor(0), Contents: []Content{content(widgets, there, held).but(func(c *Content) { c.InBulk = false })}},
-			Plan{Actions: []Action{{Resource: widgets, Names: []string{"there"}, Why: why}}, Recheck: now.Add(50 * time.Millisecond)}},
-		{"a kind that cannot be listed is deleted blindly, once",
-			Observed{Namespace: deletedFor(0), Contents: []Content{
-				{Resource: widgets, InBulk: true}, {Resource: configMaps, InBulk: true, Attempts: 1}}},
-			Plan{Actions: []Action{{Resource: widgets, InBulk: true, Why: why}}, Recheck: now.Add(50 * time.Millisecond)}},
-		{"a deletion that failed is told and tried again",
-			Observed{Namespace: deletedFor(8 * time.Second), Contents: []Content{content(widgets, there).but(func(c *Content) { c.Failure, c.Attempts = "webhook says no", 1 })}},
-			Plan{
-				Actions: []Action{{Resource: widgets, InBulk: true, Names: []string{"there"}, Why: why}},
-				Status: told(now, failure("Failed to delete all resource types, 1 remaining: webhook says no"),
-					remain("Some resources are remaining: widgets.example.com has 1 resource instances")),
-				Recheck: now.Add(1050 * time.Millisecond),
-			}},
-		{"a kind that does not answer keeps the namespace",
-			Observed{Namespace: deletedFor(4 * time.Second), Contents: []Content{content(widgets).but(func(c *Content) { c.Failure = "503" })}},
-			Plan{Status: told(now, failure("Failed to delete all resource types, 1 remaining: 503")), Recheck: now.Add(2 * time.Second)}},
-		{"a discovery that fails keeps the namespace", Observed{Namespace: deletedFor(4 * time.Second), DiscoveryFailure: "Discovery failed for some groups, 1 failing: x"},
-			Plan{Status: told(now, corev1.NamespaceCondition{Type: "NamespaceDeletionDiscoveryFailure", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: x"}),
-				Recheck: now.Add(2 * time.Second)}},
-		{"a version that cannot be read keeps the namespace", Observed{Namespace: deletedFor(4 * time.Second), VersionFailure: "a/b/c"},
-			Plan{Status: told(now, corev1.NamespaceCondition{Type: "NamespaceDeletionGroupVersionParsingFailure", Reason: "GroupVersionParsingFailed", Message: "a/b/c"}),
-				Recheck: now.Add(2 * time.Second)}},
-		{"an empty one waits for creates admitted before", Observed{Namespace: deletedFor(500 * time.Millisecond), Contents: []Content{content(configMaps)}},
-			Plan{Recheck: now.Add(1500 * time.Millisecond)}},
-		{"an empty one goes", Observed{Namespace: deletedFor(2 * time.Second), Contents: []Content{content(configMaps)}}, Plan{Finalize: &empty}},
-		{"an empty one with another's finalizer is told so, and loses ours",
-			Observed{Namespace: deletedFor(2*time.Second, func(n *corev1.Namespace) { n.Spec.Finalizers = []corev1.FinalizerName{"example.com/f", "kubernetes"} })},
-			Plan{Status: told(now), Finalize: &[]corev1.FinalizerName{"example.com/f"}}},
-	}
-	for _, tt := range tests {
+	for _, tt := range planTests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := tt.in.Namespace.DeepCopy()
 			if diff := cmp.Diff(tt.want, plan(tt.in, now)); diff != "" {
