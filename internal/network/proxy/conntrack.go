@@ -1,0 +1,218 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// stale says which UDP flows the kernel must forget. UDP has no connections: as long as
+// a client goes on sending, its packets would follow the first one, to an endpoint that
+// is gone, or to nowhere from a time when there was none.
+type stale struct {
+	c       Config
+	byAddr  map[netip.AddrPort][]netip.AddrPort // who may answer
+	byPort  map[uint16]*nodePortFlows
+	isLocal func(netip.Addr) bool
+}
+
+type nodePortFlows struct{ may, gone []netip.AddrPort }
+
+func newStale(c Config) *stale {
+	return &stale{c: c, byAddr: map[netip.AddrPort][]netip.AddrPort{}, byPort: map[uint16]*nodePortFlows{}}
+}
+
+// at is where a UDP port of a Service is reached.
+type at struct {
+	addr netip.Addr
+	port uint16
+}
+
+// note compares what a Service had and has.
+func (s *stale) note(old, next []UDPPort) {
+	had, has := map[at][]netip.AddrPort{}, map[at]bool{}
+	for _, u := range old {
+		had[at{u.Addr, u.Port}] = u.Serving
+	}
+	for _, u := range next {
+		has[at{u.Addr, u.Port}] = true
+		if before, same := had[at{u.Addr, u.Port}]; !same || !slices.Equal(before, u.Serving) {
+			s.allow(u, before)
+		}
+	}
+	for _, u := range old {
+		if !has[at{u.Addr, u.Port}] {
+			s.allow(UDPPort{Addr: u.Addr, Port: u.Port}, u.Serving)
+		}
+	}
+}
+
+func (s *stale) allow(u UDPPort, before []netip.AddrPort) {
+	if u.Addr.IsValid() {
+		s.byAddr[netip.AddrPortFrom(u.Addr, u.Port)] = u.Serving
+		return
+	}
+	s.byPort[u.Port] = &nodePortFlows{may: u.Serving, gone: before}
+}
+
+func (s *stale) isEmpty() bool { return len(s.byAddr)+len(s.byPort) == 0 }
+
+// isStale says whether a flow is to be forgotten, by where it was sent to and who
+// answers it.
+func (s *stale) isStale(to, from netip.AddrPort) bool {
+	if may, ours := s.byAddr[to]; ours {
+		return !slices.Contains(may, from)
+	}
+	flows := s.byPort[to.Port()]
+	if flows == nil || slices.Contains(flows.may, from) {
+		return false
+	}
+	// Others may use the port's number for things of their own: what goes is what led to
+	// an endpoint of ours, or to a node port that was not one yet.
+	return slices.Contains(flows.gone, from) || contains(s.c.PodRanges, from.Addr()) || from == to && s.isLocal(to.Addr())
+}
+
+// Numbers of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	ctGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaID         = 12
+	ctaZone       = 18
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+
+	ctaIPv4Src, ctaIPv4Dst, ctaIPv6Src, ctaIPv6Dst = 1, 2, 3, 4
+	ctaProtoNum, ctaProtoSrcPort, ctaProtoDstPort  = 1, 2, 3
+)
+
+// flow is one entry of the kernel's table, as far as we look at it.
+type flow struct {
+	protocol byte
+	// to is where the client sent it, from who answers it.
+	to, from netip.AddrPort
+	// id holds the attributes that name it.
+	id []byte
+}
+
+// conntrack is a socket to the kernel's table of flows. Reading the table by hand is
+// several times as fast as with a general library, and a table can be long.
+type conntrack struct{ conn *netlink.Conn }
+
+// openConntrack opens a socket in the network namespace of the calling thread.
+func openConntrack() (*conntrack, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open conntrack: %w", err)
+	}
+	if err := conn.SetReadBuffer(readBuffer); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open conntrack: %w", err)
+	}
+	return &conntrack{conn}, nil
+}
+
+func (c *conntrack) close() { c.conn.Close() }
+
+// request is a message for one family; attributes follow the four bytes of its header.
+func request(kind uint16, flags netlink.HeaderFlags, family Family, attributes []byte) netlink.Message {
+	of := byte(unix.AF_INET)
+	if family == IPv6 {
+		of = unix.AF_INET6
+	}
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags},
+		Data:   append([]byte{of, unix.NFNETLINK_V0, 0, 0}, attributes...),
+	}
+}
+
+// forget removes the stale flows and returns how many there were. It looks at every flow
+// that there is.
+func (c *conntrack) forget(s *stale, families []Family) (int, error) {
+	if err := c.conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, family := range families {
+		all, err := c.conn.Execute(request(ctGet, netlink.Dump, family, nil))
+		if err != nil {
+			return n, fmt.Errorf("list UDP flows: %w", err)
+		}
+		for _, message := range all {
+			f, ok := parseFlow(message.Data)
+			if !ok || f.protocol != unix.IPPROTO_UDP || !s.isStale(f.to, f.from) {
+				continue
+			}
+			_, err := c.conn.Execute(request(ctDelete, netlink.Acknowledge, family, f.id))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return n, fmt.Errorf("forget a UDP flow: %w", err)
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+// eachAttribute walks netlink attributes: length, type, data, padded to four bytes.
+func eachAttribute(b []byte, f func(kind uint16, data, whole []byte)) {
+	for len(b) >= 4 {
+		length := int(binary.NativeEndian.Uint16(b))
+		if length < 4 || length > len(b) {
+			return
+		}
+		padded := min((length+3)&^3, len(b))
+		f(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[4:length], b[:padded])
+		b = b[padded:]
+	}
+}
+
+func parseFlow(message []byte) (f flow, ok bool) {
+	if len(message) < 4 {
+		return f, false
+	}
+	eachAttribute(message[4:], func(kind uint16, data, whole []byte) {
+		switch kind {
+		case ctaTupleOrig:
+			_, f.to, f.protocol = parseTuple(data)
+			f.id = append(f.id, whole...)
+		case ctaTupleReply:
+			f.from, _, _ = parseTuple(data)
+		case ctaID, ctaZone:
+			f.id = append(f.id, whole...)
+		}
+	})
+	return f, f.to.IsValid() && f.from.IsValid()
+}
+
+// parseTuple reads one direction of a flow.
+func parseTuple(b []byte) (src, dst netip.AddrPort, protocol byte) {
+	var from, to netip.Addr
+	var fromPort, toPort uint16
+	eachAttribute(b, func(kind uint16, data, _ []byte) {
+		eachAttribute(data, func(part uint16, data, _ []byte) {
+			switch {
+			case kind == ctaTupleIP && (part == ctaIPv4Src || part == ctaIPv6Src):
+				from, _ = netip.AddrFromSlice(data)
+			case kind == ctaTupleIP && (part == ctaIPv4Dst || part == ctaIPv6Dst):
+				to, _ = netip.AddrFromSlice(data)
+			case kind == ctaTupleProto && part == ctaProtoNum && len(data) > 0:
+				protocol = data[0]
+			case kind == ctaTupleProto && part == ctaProtoSrcPort && len(data) >= 2:
+				fromPort = binary.BigEndian.Uint16(data)
+			case kind == ctaTupleProto && part == ctaProtoDstPort && len(data) >= 2:
+				toPort = binary.BigEndian.Uint16(data)
+			}
+		})
+	})
+	return netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), protocol
+}

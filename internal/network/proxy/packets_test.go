@@ -1,0 +1,252 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netns"
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+
+	"mend/internal/network/catalog"
+)
+
+// The same real packets with both ways to connect Pods.
+func TestRealPackets(t *testing.T) {
+	for name, routed := range map[string]bool{"routed": true, "bridged": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, routed)
+			for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b, "c": l.c} {
+				l.serve(ns, pod, 8080)
+			}
+			p := l.proxy()
+			for _, tt := range []struct {
+				name    string
+				service catalog.Service
+				network string
+				steps   []step
+			}{
+				{"ClusterIP", behind(web(), "10.42.0.3@here"), "tcp", []step{
+					{l.a, "10.43.0.10:80", "b 10.42.0.2"}, {l.b, "10.43.0.10:80", "b 10.42.0.1"},
+					{l.node, "10.43.0.10:80", "b 10.42.0.1"}, {l.outside, "10.43.0.10:80", "b 10.42.0.1"},
+					{l.a, "10.43.0.10:81", "refused"}, {l.a, "10.43.0.11:80", "silence"}, {l.a, "10.42.0.3:8080", "b 10.42.0.2"},
+				}},
+				{"ClusterIP for UDP", behind(web(udp), "10.42.0.3@here"), "udp", []step{
+					{l.a, "10.43.0.10:80", "b 10.42.0.2"}, {l.b, "10.43.0.10:80", "b 10.42.0.1"}, {l.node, "10.43.0.10:80", "b 10.42.0.1"},
+				}},
+				{"no endpoints", behind(web(nodePort(30080), externalIPs("203.0.113.1")), "10.42.0.3@here unready"), "tcp", []step{
+					{l.a, "10.43.0.10:80", "refused"}, {l.node, "10.43.0.10:80", "refused"}, {l.outside, "192.0.2.1:30080", "refused"},
+					{l.node, "127.0.0.1:30080", "refused"}, {l.outside, "203.0.113.1:80", "refused"},
+				}},
+				{"no endpoints for UDP", behind(web(udp, nodePort(30080)), "10.42.0.3@here unready"), "udp", []step{
+					// Not from a Pod that has just talked to another: see the chain "refuse".
+					{l.outside, "10.43.0.10:80", "refused"}, {l.outside, "192.0.2.1:30080", "refused"},
+				}},
+				{"node port", behind(web(nodePort(30080)), "10.42.0.3@here"), "tcp", []step{
+					{l.outside, "192.0.2.1:30080", "b 10.42.0.1"}, {l.a, "192.0.2.1:30080", "b 10.42.0.1"}, {l.b, "192.0.2.1:30080", "b 10.42.0.1"},
+					{l.node, "192.0.2.1:30080", "b 10.42.0.1"}, {l.node, "127.0.0.1:30080", "b 10.42.0.1"}, {l.a, "10.42.0.1:30080", "b 10.42.0.1"},
+				}},
+				{"external Local", behind(web(nodePort(30080), externalIPs("203.0.113.1"), externalLocal), "10.42.0.3@here", "10.42.0.4@there"), "tcp", []step{
+					{l.outside, "192.0.2.1:30080", "b 192.0.2.7"}, {l.outside, "203.0.113.1:80", "b 192.0.2.7"}, {l.outside, "192.0.2.1:30080", "b 192.0.2.7"},
+				}},
+				{"external Local with none here", behind(web(nodePort(30080), externalLocal), "10.42.0.4@there"), "tcp", []step{
+					{l.outside, "192.0.2.1:30080", "silence"}, {l.a, "192.0.2.1:30080", "c 10.42.0.2"}, {l.node, "127.0.0.1:30080", "c 10.42.0.1"},
+				}},
+				{"internal Local with none here", behind(web(internalLocal), "10.42.0.4@there"), "tcp", []step{{l.a, "10.43.0.10:80", "silence"}}},
+				{"load balancer on the node's address", behind(web(loadBalancer("192.0.2.1"), nodePort(30080), loadBalancer()), "10.42.0.3@here"), "tcp", []step{
+					{l.outside, "192.0.2.1:80", "b 10.42.0.1"}, {l.a, "192.0.2.1:80", "b 10.42.0.1"}, {l.node, "192.0.2.1:80", "b 10.42.0.1"},
+				}},
+				{"load balancer for some", behind(web(loadBalancer("192.0.2.1"), func(s *v1.Service) {
+					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "192.0.2.7/32"}
+				}), "10.42.0.3@here"), "tcp", []step{{l.outside, "192.0.2.1:80", "b 10.42.0.1"}, {l.a, "192.0.2.1:80", "silence"}}},
+				{"IPv6", catalog.Service{Object: web(nodePort(30080), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }),
+					Slices: []*discovery.EndpointSlice{slice(v1.ProtocolTCP, "fd42::3@here")}}, "tcp", []step{
+					{l.a, "[fd43::a]:80", "b fd42::2"}, {l.b, "[fd43::a]:80", "b fd42::1"}, {l.node, "[fd43::a]:80", "b fd42::1"},
+					{l.a, "[fd42::1]:30080", "b fd42::1"}, {l.a, "[fd43::b]:80", "silence"},
+				}},
+			} {
+				t.Run(tt.name, func(t *testing.T) {
+					p.set(tt.service)
+					for _, s := range tt.steps {
+						if got := l.get(s.from, tt.network, s.to); got != s.want {
+							t.Errorf("%s from %v: %s, want %s", s.to, name, got, s.want)
+						}
+					}
+				})
+			}
+			p.verify()
+		})
+	}
+}
+
+type step struct {
+	from netns.NsHandle
+	to   string
+	want string
+}
+
+func TestConnectionsAreSpread(t *testing.T) {
+	l := newLab(t, true)
+	l.serve(l.a, "a", 8080)
+	l.serve(l.b, "b", 8080)
+	l.proxy().set(behind(web(), "10.42.0.2@here", "10.42.0.3@here"))
+	seen := map[string]int{}
+	const rounds = 100
+	for range rounds {
+		name, _, _ := strings.Cut(l.get(l.c, "tcp", "10.43.0.10:80"), " ")
+		seen[name]++
+	}
+	// A fair coin shows less than 20 of 100 once in 10^10.
+	if seen["a"]+seen["b"] != rounds || seen["a"] < 20 || seen["b"] < 20 {
+		t.Errorf("answers of %v", seen)
+	}
+}
+
+func TestRealSessionAffinity(t *testing.T) {
+	l := newLab(t, true)
+	for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b} {
+		l.serve(ns, pod, 8080)
+	}
+	p := l.proxy()
+	for _, tt := range []struct {
+		name   string
+		s      *v1.Service
+		client netns.NsHandle
+		to     string
+		a, b   string
+	}{
+		{"ClusterIP", web(sticky(60)), l.c, "10.43.0.10:80", "10.42.0.2@here", "10.42.0.3@here"},
+		{"node port", web(sticky(60), nodePort(30080)), l.outside, "192.0.2.1:30080", "10.42.0.2@here", "10.42.0.3@here"},
+		{"external Local", web(sticky(60), nodePort(30081), externalLocal), l.outside, "192.0.2.1:30081", "10.42.0.2@here", "10.42.0.3@here"},
+		{"IPv6", web(sticky(60), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }), l.c, "[fd43::a]:80", "fd42::2@here", "fd42::3@here"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			same := func(n int) string {
+				t.Helper()
+				first := l.get(tt.client, "tcp", tt.to)
+				for range n {
+					if again := l.get(tt.client, "tcp", tt.to); again != first {
+						t.Fatalf("first %s, then %s", first, again)
+					}
+				}
+				return first[:1]
+			}
+			p.set(behind(tt.s, tt.a, tt.b))
+			first := same(12)
+			left := map[string]string{"a": tt.b, "b": tt.a}[first]
+			p.set(behind(tt.s, left))
+			second := same(3)
+			if second == first {
+				t.Errorf("still at %s, which is gone", first)
+			}
+			p.set(behind(tt.s, tt.a, tt.b))
+			if third := same(12); third != second {
+				t.Errorf("went back to %s although %s was remembered", third, second)
+			}
+		})
+	}
+}
+
+// A UDP client that goes on sending from its socket reaches whoever serves now.
+func TestUDPClientsFollowTheEndpoints(t *testing.T) {
+	l := newLab(t, true)
+	l.serve(l.a, "a", 8080)
+	l.serve(l.b, "b", 8080)
+	p := l.proxy()
+	s := web(udp, nodePort(30053))
+	for _, to := range []string{"10.43.0.10:80", "192.0.2.1:30053"} {
+		p.set(behind(s))
+		conn, err := l.dial(l.outside, "udp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		got := []string{}
+		for _, endpoint := range []string{"", "10.42.0.2@here", "10.42.0.3@here", "", "10.42.0.2@here"} {
+			p.set(behind(s, strings.Fields(endpoint)...))
+			answer, err := ask(conn)
+			if err != nil {
+				answer = short(err)
+			}
+			got = append(got, answer)
+		}
+		if want := "[refused a 10.42.0.1 b 10.42.0.1 refused a 10.42.0.1]"; fmt.Sprint(got) != want {
+			t.Errorf("%s: answered by %v, want %v", to, got, want)
+		}
+	}
+}
+
+// A flow that has nothing to do with a Service keeps going when a UDP Service changes.
+func TestOtherUDPFlowsStay(t *testing.T) {
+	l := newLab(t, true)
+	l.serve(l.outside, "o", 30053)
+	l.serve(l.a, "a", 8080)
+	p := l.proxy()
+	conn, err := l.dial(l.b, "udp", "192.0.2.7:30053")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	local := conn.LocalAddr().String()
+	if _, err := ask(conn); err != nil {
+		t.Skip("no answer without masquerading") // the lab's outside has a route back
+	}
+	p.set(behind(web(udp, nodePort(30053)), "10.42.0.2@here"))
+	p.set(behind(web(udp, nodePort(30053))))
+	if answer, err := ask(conn); err != nil || answer != "o 10.42.0.3" {
+		t.Errorf("%s is answered %q, %v", local, answer, err)
+	}
+}
+
+// Connections in flight stay with their endpoint, new ones never meet a moment without.
+func TestChangesDropNothing(t *testing.T) {
+	l := newLab(t, true)
+	for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b} {
+		l.serve(ns, pod, 8080)
+	}
+	p := l.proxy()
+	p.set(behind(web(), "10.42.0.2@here"))
+	long, err := l.dial(l.c, "tcp", "10.43.0.10:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Close()
+	stop, failed := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(failed)
+		in(t, l.c, func() error {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					t.Logf("%d connections", n)
+					return nil
+				default:
+				}
+				conn, err := net.Dial("tcp", "10.43.0.10:80")
+				if err == nil {
+					_, err = ask(conn)
+					conn.Close()
+				}
+				if err != nil {
+					failed <- fmt.Sprintf("after %d connections: %v", n, err)
+					return nil
+				}
+			}
+		})
+	}()
+	for range 150 {
+		for _, endpoints := range [][]string{{"10.42.0.3@here"}, {"10.42.0.2@here", "10.42.0.3@here"}, {"10.42.0.2@here ending"}, {"10.42.0.2@here"}} {
+			p.set(behind(web(), endpoints...))
+		}
+	}
+	close(stop)
+	if why, bad := <-failed; bad {
+		t.Error(why)
+	}
+	p.set(behind(web(), "10.42.0.3@here"))
+	if answer, err := ask(long); err != nil || answer != "a 10.42.0.4" {
+		t.Errorf("the connection in flight got %q, %v", answer, err)
+	}
+}
