@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-func TestBehaviourIsReadFromYAMLAheadOfTheBuiltInRules(t *testing.T) {
-	behaviour, err := ParseBehaviour([]byte(`
+const sampleBehaviour = `
 seed: 7
 sandbox: {delay: 75ms}
 images: [registry.example.com/app:1]
@@ -19,7 +18,10 @@ rules:
 - image: "*"
   command: "sleep *"
   stop: {ignore: false, code: 143}
-`))
+`
+
+func TestBehaviourIsReadFromYAMLAheadOfTheBuiltInRules(t *testing.T) {
+	behaviour, err := ParseBehaviour([]byte(sampleBehaviour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +30,13 @@ rules:
 	}
 	if first, built := behaviour.Images[0], DefaultBehaviour().Images; first != "registry.example.com/app:1" || len(behaviour.Images) != len(built)+1 {
 		t.Errorf("images %v", behaviour.Images)
+	}
+}
+
+func TestRulesApplySectionBySection(t *testing.T) {
+	behaviour, err := ParseBehaviour([]byte(sampleBehaviour))
+	if err != nil {
+		t.Fatal(err)
 	}
 	// One section from the file, the others still from the built-in rules.
 	web := behaviour.traitsOf("nginx:1.25", "")
