@@ -264,7 +264,7 @@ func (r *rollout) all() []*draft {
 
 // resizes says whether the plan changes any ReplicaSet's size.
 func (r *rollout) resizes() bool {
-	return slices.ContainsFunc(r.all(), func(f *draft) bool { return f.create || f.replicas != sizeOf(f.rs) })
+	return slices.ContainsFunc(r.all(), func(f *draft) bool { return f.replicas != sizeOf(f.rs) })
 }
 
 // finish turns the drafts into actions: the new ReplicaSet, the old ones, the

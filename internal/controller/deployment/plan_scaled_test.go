@@ -140,6 +140,49 @@ var scaledCases = map[string]planCase{
 			})}
 		},
 	},
+	"while paused, a new ReplicaSet that still has Pods it no longer wants is not saturated": {
+		world: func(o *Observed) {
+			o.Deployment.Spec.Paused = true
+			o.Deployment.Status.Conditions[1] = progressing(v1.ConditionUnknown, "DeploymentPaused", "Deployment is paused", time.Hour)
+			o.ReplicaSets[0] = replicaSet(o.Deployment, 1, 1, 3, 3)
+			o.ReplicaSets[1].Spec.Replicas = ptr.To[int32](8)
+			o.Deployment.Status.Replicas, o.Deployment.Status.ReadyReplicas, o.Deployment.Status.AvailableReplicas = 13, 13, 13
+		},
+		want: nothing,
+	},
+	"without a deadline a change of size notes no progress": {
+		world: func(o *Observed) {
+			o.Deployment.Spec.ProgressDeadlineSeconds = nil
+			o.Deployment.Status.Conditions = o.Deployment.Status.Conditions[:1]
+			scaleTo(o, 12)
+		},
+		want: func(o Observed) Plan {
+			return Plan{
+				Actions: []Action{Update{
+					ReplicaSet: o.ReplicaSets[1], Replicas: 12, Why: "Scaled up replica set web-v2 from 10 to 12",
+					Annotations: map[string]string{desiredAnnotation: "12", maxAnnotation: "15"},
+				}},
+				Status: statusOf(o, func(s *apps.DeploymentStatus) { s.UnavailableReplicas = 2 }),
+			}
+		},
+	},
+	"an undo while paused is numbered, and begins when resumed": {
+		world: func(o *Observed) {
+			o.Deployment.Spec.Paused = true
+			o.Deployment.Status.Conditions[1] = progressing(v1.ConditionUnknown, "DeploymentPaused", "Deployment is paused", time.Hour)
+			rollTo(o, 1)
+		},
+		want: func(o Observed) Plan {
+			return Plan{
+				Actions: []Action{Update{
+					ReplicaSet: o.ReplicaSets[0], Replicas: 0, Why: "annotations or minReadySeconds differ from the Deployment's",
+					Annotations: map[string]string{revisionAnnotation: "3", historyAnnotation: "1"},
+				}},
+				Revision: "3",
+				Status:   statusOf(o, func(s *apps.DeploymentStatus) { s.UpdatedReplicas = 0 }),
+			}
+		},
+	},
 	"scaled up from nothing the newest grows": {
 		world: func(o *Observed) {
 			o.Deployment.Spec.Paused = true
@@ -219,6 +262,30 @@ var recreateCases = map[string]planCase{
 					s.Conditions = []apps.DeploymentCondition{isUnavailable(time.Minute), created}
 				}),
 				Recheck: deadline(0),
+			}
+		},
+	},
+	"Recreate with old Pods and no condition yet has nothing to be late for": {
+		world: func(o *Observed) {
+			recreateWorld(o)
+			o.Deployment.Status.Conditions = o.Deployment.Status.Conditions[:1]
+			o.ReplicaSets[1].Spec.Replicas = ptr.To[int32](0)
+		},
+		want: func(o Observed) Plan {
+			return Plan{Status: statusOf(o, func(s *apps.DeploymentStatus) { s.UpdatedReplicas = 0 })}
+		},
+	},
+	"Recreate follows a change of size before one of the template": {
+		world: func(o *Observed) { recreateWorld(o); scaleTo(o, 4) },
+		want: func(o Observed) Plan {
+			s := o.Deployment.Status.DeepCopy()
+			s.UpdatedReplicas = 0
+			return Plan{
+				Actions: []Action{Update{
+					ReplicaSet: o.ReplicaSets[1], Replicas: 4, Why: "Scaled down replica set web-v2 from 10 to 4",
+					Annotations: map[string]string{desiredAnnotation: "4", maxAnnotation: "4"},
+				}},
+				Status: s,
 			}
 		},
 	},

@@ -112,6 +112,26 @@ var specialCases = map[string]planCase{
 			}}
 		},
 	},
+	"what cannot tell its revision has its place in the history by age": {
+		world: func(o *Observed) {
+			o.Deployment.Spec.RevisionHistoryLimit = ptr.To[int32](1)
+			odd := replicaSet(o.Deployment, 0, 0, 0, 0)
+			odd.Annotations[revisionAnnotation] = "first"
+			o.ReplicaSets = append(o.ReplicaSets, odd)
+		},
+		want: func(o Observed) Plan {
+			return Plan{Actions: []Action{Delete{ReplicaSet: o.ReplicaSets[2], Why: "older than revisionHistoryLimit keeps"}}}
+		},
+	},
+	"what still has Pods stays in the history": {
+		world: func(o *Observed) {
+			o.Deployment.Spec.RevisionHistoryLimit = ptr.To[int32](0)
+			o.ReplicaSets[0].Status.Replicas = 1
+		},
+		want: func(o Observed) Plan {
+			return Plan{Status: statusOf(o, func(s *apps.DeploymentStatus) { s.Replicas = 11 })}
+		},
+	},
 	"what may still have Pods stays in the history": {
 		world: func(o *Observed) {
 			o.Deployment.Spec.RevisionHistoryLimit = ptr.To[int32](0)

@@ -117,6 +117,50 @@ var rolloutCases = map[string]planCase{
 		},
 		want: func(Observed) Plan { return Plan{Recheck: start.Add(time.Second)} },
 	},
+	"an overdue rollout stays overdue": {
+		base: midway,
+		world: func(o *Observed) {
+			o.Deployment.Status.Conditions[1] = progressing(v1.ConditionFalse, "ProgressDeadlineExceeded", `ReplicaSet "web-v3" has timed out progressing.`, time.Minute)
+		},
+		want: nothing,
+	},
+	"old Pods that went are progress": {
+		base:  midway,
+		world: func(o *Observed) { o.Deployment.Status.Replicas = 15 },
+		want: func(o Observed) Plan {
+			return Plan{
+				Status: statusOf(o, func(s *apps.DeploymentStatus) {
+					s.Replicas, s.Conditions[1].LastUpdateTime = 13, ago(0)
+				}),
+				Recheck: deadline(0),
+			}
+		},
+	},
+	"new Pods are progress": {
+		base:  midway,
+		world: func(o *Observed) { o.Deployment.Status.Replicas, o.Deployment.Status.UpdatedReplicas = 11, 3 },
+		want: func(o Observed) Plan {
+			return Plan{
+				Status: statusOf(o, func(s *apps.DeploymentStatus) {
+					s.Replicas, s.UpdatedReplicas, s.Conditions[1].LastUpdateTime = 13, 5, ago(0)
+				}),
+				Recheck: deadline(0),
+			}
+		},
+	},
+	"Pods that come after a change of size are no rollout": {
+		world: func(o *Observed) {
+			rs := o.ReplicaSets[1]
+			rs.Status.Replicas, rs.Status.ReadyReplicas, rs.Status.AvailableReplicas = 9, 9, 9
+			o.Deployment.Status.Replicas, o.Deployment.Status.UpdatedReplicas = 8, 8
+			o.Deployment.Status.ReadyReplicas, o.Deployment.Status.AvailableReplicas = 8, 8
+		},
+		want: func(o Observed) Plan {
+			return Plan{Status: statusOf(o, func(s *apps.DeploymentStatus) {
+				s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UnavailableReplicas = 9, 9, 9, 9, 1
+			})}
+		},
+	},
 	"an overdue rollout that moves again is progressing": {
 		base: midway,
 		world: func(o *Observed) {

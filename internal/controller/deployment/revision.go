@@ -50,7 +50,8 @@ func revisionOf(rs *apps.ReplicaSet) (int64, bool) {
 // latestOld is the old ReplicaSet of the highest revision; nil if there is none.
 func (r *rollout) latestOld() (latest *apps.ReplicaSet, revision int64) {
 	for _, f := range r.old {
-		if n, ok := revisionOf(f.rs); ok && (n > revision || latest == nil) {
+		n, ok := revisionOf(f.rs)
+		if ok && (latest == nil || n > revision) {
 			latest, revision = f.rs, n
 		}
 	}

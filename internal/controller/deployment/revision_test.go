@@ -68,8 +68,26 @@ func TestHistoryIsBounded(t *testing.T) {
 	if got := appendHistory("1,3", "5"); got != "1,3,5" {
 		t.Errorf("history %q", got)
 	}
+	if got := appendHistory(strings.Repeat("1", 1998), "2"); len(got) != maxHistory {
+		t.Errorf("a history that just fits has %d characters", len(got))
+	}
 	long := strings.Repeat("1234567,", 249) + "1234567" // 1999 characters
 	if got := appendHistory(long, "1"); len(got) > maxHistory || !strings.HasSuffix(got, ",1234567,1") || !strings.HasPrefix(got, "1234567,") {
 		t.Errorf("history of %d characters: %s…", len(got), got[:30])
+	}
+}
+
+func TestTheRevisionBeforeIsTheHighestReadableOne(t *testing.T) {
+	d := settled().Deployment
+	odd, plain := replicaSet(d, 4, 0, 0, 0), replicaSet(d, 5, 0, 0, 0)
+	odd.Annotations = map[string]string{revisionAnnotation: "ninth", causeAnnotation: "odd"}
+	plain.Annotations = map[string]string{causeAnnotation: "plain"}
+	d.Annotations[causeAnnotation] = "plain"
+	o := Observed{Deployment: d, ReplicaSets: []*apps.ReplicaSet{odd, plain}}
+	rollTo(&o, 6)
+	want := stamps("1", 10, 13)
+	want[inheritedAnnotation] = "plain"
+	if diff := cmp.Diff(want, plan(o, start).Actions[0].(Create).ReplicaSet.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }

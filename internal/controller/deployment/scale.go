@@ -141,9 +141,7 @@ func (r *rollout) scaleAlone(f *draft) {
 		return
 	}
 	r.resize(f, r.want)
-	if f.replicas > 0 {
-		r.stamp(f)
-	}
+	r.stamp(f)
 }
 
 // isQuiet says whether no ReplicaSet has, or may have, more Pods than it wants. As

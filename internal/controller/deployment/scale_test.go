@@ -97,6 +97,7 @@ var proportionCases = map[string]struct {
 	surge          intstr.IntOrString
 	sizes          []size // versions 1, 2, …; the last one is new
 	lostAnnotation bool
+	zeroAnnotation bool
 	want           []int32
 }{
 	// Worked numbers of Kubernetes' own tests.
@@ -114,6 +115,9 @@ var proportionCases = map[string]struct {
 	"size and surge, 10 to 50":      {from: 10, to: 50, surgeWas: intstr.FromInt32(3), surge: intstr.FromInt32(6), sizes: none(8, 5), want: []int32{34, 22}},
 	"a surge of 25 %, 10 to 30":     {from: 10, to: 30, surgeWas: intstr.FromString("25%"), surge: intstr.FromString("25%"), sizes: []size{{8, 8}, {5, 0}}, want: []int32{23, 15}},
 	"a surge of 25 %, 10 to 20":     {from: 10, to: 20, surgeWas: intstr.FromString("25%"), surge: intstr.FromString("25%"), sizes: none(3, 5, 5), want: []int32{5, 10, 10}},
+	"a surge in numbers, 6 to 0":    {from: 6, to: 0, surgeWas: intstr.FromInt32(2), surge: intstr.FromInt32(2), sizes: none(1, 2, 3), want: []int32{0, 0, 0}},
+	"the new one has all already":   {from: 10, to: 5, surgeWas: intstr.FromString("25%"), surge: intstr.FromString("25%"), sizes: []size{{8, 8}, {5, 5}}, want: []int32{4, 3}},
+	"a note that cannot be":         {from: 10, to: 20, surge: intstr.FromString("25%"), sizes: none(8, 5), zeroAnnotation: true, want: []int32{15, 10}},
 	"Pods counted instead of notes": {from: 10, to: 20, surge: intstr.FromString("25%"), sizes: none(8, 5), lostAnnotation: true, want: []int32{15, 10}},
 	// Where Kubernetes would go below the floor of 7 − 1, by a rounding: [5 4].
 	"rounding keeps the floor": {from: 9, to: 7, surgeWas: intstr.FromString("25%"), surge: intstr.FromString("25%"), sizes: []size{{7, 7}, {5, 0}}, want: []int32{6, 3}},
@@ -131,6 +135,9 @@ func TestScalingInProportion(t *testing.T) {
 				rs := replicaSet(d, i+1, i+1, s.pods, s.available)
 				if test.lostAnnotation {
 					delete(rs.Annotations, maxAnnotation)
+				}
+				if test.zeroAnnotation {
+					rs.Annotations[maxAnnotation] = "0"
 				}
 				o.ReplicaSets = append(o.ReplicaSets, rs)
 				d.Status.Replicas += s.pods

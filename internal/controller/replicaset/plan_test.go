@@ -228,6 +228,45 @@ var planCases = map[string]struct {
 		},
 		want: func(Observed) Plan { return Plan{Status: ptr.To(status(4, 3, 3, 0))} },
 	},
+	"more Pods, none of them ready, wait too": {
+		world: func(o *Observed) {
+			unready(o.Pods[2])
+			o.ReplicaSet.Status = status(4, 2, 2, 0)
+			o.StatusWritten = now.Add(-20 * time.Millisecond)
+		},
+		want: func(Observed) Plan { return Plan{Recheck: now.Add(30 * time.Millisecond)} },
+	},
+	"of two reasons to look again the earlier one counts": {
+		world: func(o *Observed) {
+			o.ReplicaSet.Spec.MinReadySeconds = 30
+			o.ReplicaSet.Status = status(4, 3, 1, 0)
+			readyFor(30*time.Second - 10*time.Millisecond)(o.Pods[0])
+			o.StatusWritten = now.Add(-20 * time.Millisecond)
+		},
+		want: func(Observed) Plan { return Plan{Recheck: now.Add(10 * time.Millisecond)} },
+	},
+	"a new generation does not wait": {
+		world: func(o *Observed) { o.ReplicaSet.Generation, o.StatusWritten = 5, now },
+		want:  func(Observed) Plan { return Plan{Status: ptr.To(status(5, 3, 3, 0))} },
+	},
+	"a Pod that is ready but no longer available does not wait": {
+		world: func(o *Observed) {
+			o.ReplicaSet.Spec.MinReadySeconds = 7200
+			o.StatusWritten = now
+		},
+		want: func(Observed) Plan {
+			s := status(4, 3, 3, 0)
+			s.AvailableReplicas = 0
+			return Plan{Status: &s, Recheck: now.Add(time.Hour)}
+		},
+	},
+	"a refusal does not wait": {
+		world: func(o *Observed) {
+			o.ReplicaSet.Spec.Replicas = ptr.To[int32](4)
+			o.Failure, o.StatusWritten = &Failure{Message: "quota"}, now
+		},
+		want: func(Observed) Plan { return Plan{Status: withCondition(status(4, 3, 3, 0), refused)} },
+	},
 	"a lost Pod is reported without waiting": {
 		world: func(o *Observed) {
 			unready(o.Pods[0])
