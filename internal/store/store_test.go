@@ -154,7 +154,12 @@ func TestADirectoryThatCannotBeUsedIsNamedInOneLine(t *testing.T) {
 func TestACorruptDatabaseIsAnErrorOfOneLine(t *testing.T) {
 	for _, part := range []string{"member/snap/db", "member/wal/*.wal"} {
 		t.Run(part, func(t *testing.T) {
-			dir := t.TempDir()
+			// Not t.TempDir: an etcd that failed to start goes on preparing a file.
+			dir, err := os.MkdirTemp("", "mend-store-*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
 			s := open(t, dir)
 			for i := range 50 {
 				if _, err := s.Client().Put(limited(t), fmt.Sprint("/registry/", i), strings.Repeat("x", 1000)); err != nil {
