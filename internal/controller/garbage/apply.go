@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,13 +35,30 @@ type op struct {
 	Value any    `json:"value,omitempty"`
 }
 
+// apply keeps the plan's order, but for a row of DropOwners: those are about
+// different objects, and an owner may orphan thousands.
 func (c *controller) apply(ctx context.Context, p Plan) error {
-	for _, action := range p.Actions {
-		if err := c.applyOne(ctx, action); err != nil {
+	for rest := p.Actions; len(rest) > 0; {
+		n := max(1, leadingDrops(rest))
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(c.dropsAtOnce)
+		for _, action := range rest[:n] {
+			group.Go(func() error { return c.applyOne(ctx, action) })
+		}
+		if err := group.Wait(); err != nil {
 			return err
 		}
+		rest = rest[n:]
 	}
 	return nil
+}
+
+func leadingDrops(actions []Action) int {
+	n := slices.IndexFunc(actions, func(a Action) bool { _, isDrop := a.(DropOwners); return !isDrop })
+	if n < 0 {
+		return len(actions)
+	}
+	return n
 }
 
 func (c *controller) applyOne(ctx context.Context, action Action) error {

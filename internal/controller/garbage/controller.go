@@ -60,6 +60,8 @@ type controller struct {
 	client    metadata.Interface
 	watches   map[schema.GroupVersionResource]*kindWatch // only the discovery key touches it
 
+	dropsAtOnce int // how many dependents of one owner are patched at once
+
 	enqueue   func(key string)
 	enqueueAt func(key string, at time.Time)
 }
@@ -84,7 +86,8 @@ func build(env loop.Env) (*loop.Loop, error) {
 func newController(clk clock.WithTicker, log *slog.Logger, events record.EventRecorder, s server) *controller {
 	return &controller{
 		clock: clk, log: log.With("loop", Name), events: events,
-		graph: newGraph(), owners: newOwners(s), watches: map[schema.GroupVersionResource]*kindWatch{},
+		dropsAtOnce: workers,
+		graph:       newGraph(), owners: newOwners(s), watches: map[schema.GroupVersionResource]*kindWatch{},
 	}
 }
 

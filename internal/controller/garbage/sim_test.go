@@ -334,6 +334,7 @@ func (w *world) start() *run {
 	}
 	r.c = newController(r.clock, slog.New(slog.DiscardHandler), r.events, w)
 	r.c.owners.setCatalog(w.catalog())
+	r.c.dropsAtOnce = 1 // so that a seed always meets the same faults
 	r.c.enqueue = func(key string) {
 		if !slices.Contains(r.queue, key) {
 			r.queue = append(r.queue, key)
