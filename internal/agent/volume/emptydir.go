@@ -43,7 +43,10 @@ func makeOpenDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o777); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		if os.IsExist(err) {
+			return nil // and it keeps the mode that it was given since
+		}
 		return err
 	}
 	// The umask must not narrow it.
