@@ -36,6 +36,7 @@ type upOptions struct {
 	simulate        int
 	runtimeEndpoint string
 	nodeName        string
+	cpus            int
 	notify          bool
 	verbose         bool
 }
@@ -65,6 +66,7 @@ func newUp(opts *options) *cobra.Command {
 	flags.IntVar(&up.simulate, "simulate", 0, "run this many simulated nodes instead of containers; needs no root")
 	flags.StringVar(&up.runtimeEndpoint, "runtime-endpoint", "", "CRI socket of a runtime of your own, instead of the built-in containerd")
 	flags.StringVar(&up.nodeName, "node-name", "", "name of this node; the host's name by default")
+	flags.IntVar(&up.cpus, "cpus", 0, "CPUs that the node offers to Pods, however many it has; limits still hold. 0 offers those it has")
 	flags.BoolVarP(&up.verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&up.notify, "notify", false, "")
 	_ = flags.MarkHidden("notify")
@@ -77,6 +79,8 @@ func (u *upOptions) validate() error {
 		return fmt.Errorf("--api-port %d: must be between 0 and 65535", u.apiPort)
 	case u.simulate < 0:
 		return fmt.Errorf("--simulate %d: must not be negative", u.simulate)
+	case u.cpus < 0:
+		return fmt.Errorf("--cpus %d: must not be negative", u.cpus)
 	case u.simulate > 0 && u.runtimeEndpoint != "":
 		return errors.New("--simulate and --runtime-endpoint exclude each other")
 	}
@@ -141,6 +145,7 @@ func (u *upOptions) runHere(ctx context.Context) error {
 		Simulate:        u.simulate,
 		RuntimeEndpoint: u.runtimeEndpoint,
 		NodeName:        u.nodeName,
+		CPUs:            u.cpus,
 		Verbose:         u.verbose,
 		LogTo:           os.Stderr,
 	}, tell)
@@ -207,7 +212,8 @@ func (u *upOptions) daemonArgs(made instance.Instance) []string {
 	args := []string{"up", "--foreground", "--notify",
 		"--data-dir", made.Dir,
 		"--api-port", strconv.Itoa(u.apiPort),
-		"--simulate", strconv.Itoa(u.simulate)}
+		"--simulate", strconv.Itoa(u.simulate),
+		"--cpus", strconv.Itoa(u.cpus)}
 	for flag, value := range map[string]string{
 		"--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
 	} {

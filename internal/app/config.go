@@ -26,8 +26,10 @@ type Config struct {
 	RuntimeEndpoint string
 	// NodeName is empty for the host's name.
 	NodeName string
-	Verbose  bool
-	LogTo    io.Writer
+	// CPUs is how many the node offers to Pods; 0 means those it has.
+	CPUs    int
+	Verbose bool
+	LogTo   io.Writer
 }
 
 // ValidateNodeName says what is wrong with a name given by a person. The empty

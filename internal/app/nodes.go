@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -36,6 +37,9 @@ func (p *process) startNodes(context.Context) error {
 	config.Runtime, config.Images = p.host.runtime, p.host.puller
 	config.DataDir, config.LogDir = p.instance.Path("agent"), p.instance.Path("pod-logs")
 	config.CgroupParent = p.instance.CgroupParent()
+	if p.config.CPUs > 0 {
+		config.Capacity = corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(p.config.CPUs), resource.DecimalSI)}
+	}
 	if p.host.network != nil {
 		config.PodCIDR = p.host.network.PodCIDR.String()
 		config.NodeIP = p.host.network.Gateway.String()
@@ -69,6 +73,7 @@ func (p *process) startSimulated() error {
 		runtime := sim.New(sim.Options{PodRange: pods, Log: p.log})
 		p.nodes.run(func(ctx context.Context) { <-ctx.Done(); runtime.Stop() })
 		config.Simulated, config.ProbeDial = true, runtime.Dial
+		config.Capacity, config.MaxPods = simulatedCapacity(), simulatedPods
 		config.Runtime, config.Images = runtime, runtime
 		config.DataDir, config.LogDir = p.instance.Path("agent", name), p.instance.Path("pod-logs", name)
 		config.PodCIDR, config.NodeIP = pods.String(), pods.Addr().Next().String()
@@ -77,6 +82,16 @@ func (p *process) startSimulated() error {
 		}
 	}
 	return nil
+}
+
+// simulatedPods is KWOK's bound, so that figures compare.
+const simulatedPods = 1_000_000
+
+func simulatedCapacity() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("1k"),
+		corev1.ResourceMemory: resource.MustParse("1Ti"),
+	}
 }
 
 // simulatedRange gives each simulated node 1,024 addresses of its own.

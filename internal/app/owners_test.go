@@ -71,6 +71,6 @@ func TestTheGraphIsDocumented(t *testing.T) {
 const loopsPage = `# Loops
 
 Everything that reconciles, from the one list in internal/app/loops.go. mend refuses to start when two loops declare the
-same write. This page is written by the tests of internal/app (`+"`go test ./internal/app -update`"+`).
+same write. This page is written by the tests of internal/app (` + "`go test ./internal/app -update`" + `).
 
 `

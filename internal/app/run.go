@@ -70,6 +70,7 @@ func Run(ctx context.Context, config Config, tell Teller) error {
 	}
 	p.log.Info("mend is ready", "server", p.server, "version", version.Version, "took", time.Since(p.since).Round(time.Millisecond))
 	tell.Finish(nil)
+	trim()
 	select {
 	case <-ctx.Done():
 		p.log.Info("ending on a signal; containers go on")

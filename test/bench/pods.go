@@ -174,7 +174,7 @@ func containerProcess(uid string) (int, error) {
 			continue
 		}
 		dir := filepath.Dir(path)
-		if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && bytes.HasPrefix(line, []byte("/web")) {
+		if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && bytes.HasPrefix(line, []byte("/bin/web")) {
 			return strconv.Atoi(filepath.Base(dir))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,14 +40,14 @@ func takeInventory() (inventory, error) {
 }
 
 // compare waits until nothing is there that was not there before.
-func (before inventory) compare(ctx context.Context) error {
+func (before inventory) compare(ctx context.Context, id string) error {
 	deadline := time.Now().Add(goneLimit)
 	for {
 		now, err := takeInventory()
 		if err != nil {
 			return err
 		}
-		left := before.added(now)
+		left := before.added(now, id)
 		if len(left) == 0 {
 			return nil
 		}
@@ -61,17 +62,25 @@ func (before inventory) compare(ctx context.Context) error {
 	}
 }
 
-func (before inventory) added(now inventory) []string {
+// added lists what is in now alone, without what carries another instance's id:
+// other mends may start while this one runs.
+func (before inventory) added(now inventory, id string) []string {
 	var left []string
 	for _, kind := range slices.Sorted(maps.Keys(now)) {
 		for _, item := range now[kind] {
-			if !slices.Contains(before[kind], item) {
+			other := instanceName.FindStringSubmatch(item)
+			if !slices.Contains(before[kind], item) && (other == nil || other[1] == id) {
 				left = append(left, kind+" "+item)
 			}
 		}
 	}
 	return left
 }
+
+var (
+	instanceName = regexp.MustCompile(`mend[-/]([0-9a-f]{6})(?:\b|/)`)
+	ownCgroup    = regexp.MustCompile(`/mend-[0-9a-f]{6}`)
+)
 
 // processes lists those that run a mend or a part of its runtime.
 func processes() ([]string, error) {
@@ -83,7 +92,11 @@ func processes() ([]string, error) {
 			continue // it has ended since
 		}
 		text := string(bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
-		if strings.Contains(text, "mend-walk-") || strings.HasPrefix(text, "/pause") || strings.HasPrefix(text, "/web") {
+		cgroup, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if in := ownCgroup.Find(cgroup); in != nil {
+			text += " in " + string(in)
+		}
+		if strings.Contains(text, "mend-") && !strings.Contains(text, "walkthrough") {
 			found = append(found, filepath.Base(dir)+" "+text)
 		}
 	}

@@ -56,7 +56,7 @@ func run(mend, examples string, simulate bool) error {
 	if err := os.RemoveAll(w.dir); err != nil {
 		return err
 	}
-	if err := before.compare(ctx); err != nil {
+	if err := before.compare(ctx, w.names["instance"]); err != nil {
 		return err
 	}
 	fmt.Printf("\nnothing is left: processes, mounts, interfaces, routes, rules, cgroups, files\n")

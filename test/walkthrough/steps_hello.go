@@ -12,7 +12,7 @@ func allSteps() []step {
 func startSteps() []step {
 	return []step{
 		{section: "Start", command: "mend version", check: shows("both versions", `^mend \S+$`, `^Kubernetes v1\.37\.`)},
-		{command: "mend up {up}", check: shows("Ready", `mend is ready after [0-9.]+ s: https://127\.0\.0\.1:\d+`, `next: mend kubectl`)},
+		{command: "mend up --cpus 4 {up}", check: shows("Ready", `mend is ready after [0-9.]+ s: https://127\.0\.0\.1:\d+`, `next: mend kubectl`)},
 		{command: "mend up {up}", check: shows("a second up says so and is content", `^mend is already running: https://127\.0\.0\.1:\d+ \(pid \d+\)$`)},
 		{command: "mend image import --samples --data-dir {data}", real: true, check: shows("stand-ins for the documents' images", `stand-in`)},
 		{command: "kubectl get nodes", until: true, check: shows("one Ready node", `^\S+ +Ready +\S+ +\S+ +v1\.37\.`).rows(1)},
@@ -52,7 +52,7 @@ func helloSteps() []step {
 			find: "pod", pattern: `(hello-deployment-[a-z0-9]+-[a-z0-9]{5})`},
 		{section: "Kill a container's process: it is restarted in place", real: true,
 			command: "kubectl get pod {pod} -o jsonpath='{.metadata.uid}'", check: shows("its uid", `^[0-9a-f-]{36}$`), find: "uid", pattern: `^([0-9a-f-]{36})`},
-		{command: "for f in $(find /sys/fs/cgroup -path '*{uid}*' -name cgroup.procs); do for p in $(cat $f); do grep -lz ^/web /proc/$p/cmdline; done; done | cut -d/ -f3 | sort -un",
+		{command: "for f in $(find /sys/fs/cgroup -path '*{uid}*' -name cgroup.procs); do for p in $(cat $f); do grep -lz ^/bin/web /proc/$p/cmdline; done; done | cut -d/ -f3 | sort -un",
 			real: true, check: livePID("a real process"), find: "pid", pattern: `^(\d+)`},
 		{command: "kill -9 {pid}", real: true, check: says("")},
 		{command: "kubectl get pods -l app=hello", until: true, real: true,
@@ -107,7 +107,7 @@ func endSteps() []step {
 		{section: "End",
 			command: "kubectl delete deployment hello-deployment", check: says(`deployment.apps "hello-deployment" deleted from default namespace`)},
 		{command: "kubectl get pods", until: true, check: says("No resources found in default namespace.")},
-		{command: "mend status --data-dir {data}", check: shows("all is well", `^state +running `).lacks(`NOT OK`)},
+		{command: "mend status --data-dir {data}", check: shows("all is well", `^state +running `).lacks(`NOT OK`), find: "instance", pattern: `instance ([0-9a-f]{6})`},
 		{command: "mend down --purge --data-dir {data}", check: shows("down", `^mend is down`)},
 	}
 }
