@@ -112,15 +112,19 @@ var specialCases = map[string]planCase{
 			}}
 		},
 	},
+	"without a limit all history stays": {
+		world: func(o *Observed) { o.Deployment.Spec.RevisionHistoryLimit = nil },
+		want:  nothing,
+	},
 	"what cannot tell its revision has its place in the history by age": {
 		world: func(o *Observed) {
 			o.Deployment.Spec.RevisionHistoryLimit = ptr.To[int32](1)
-			odd := replicaSet(o.Deployment, 0, 0, 0, 0)
-			odd.Annotations[revisionAnnotation] = "first"
+			odd := replicaSet(o.Deployment, 3, 0, 0, 0)
+			odd.Annotations[revisionAnnotation] = "third"
 			o.ReplicaSets = append(o.ReplicaSets, odd)
 		},
 		want: func(o Observed) Plan {
-			return Plan{Actions: []Action{Delete{ReplicaSet: o.ReplicaSets[2], Why: "older than revisionHistoryLimit keeps"}}}
+			return Plan{Actions: []Action{Delete{ReplicaSet: o.ReplicaSets[0], Why: "older than revisionHistoryLimit keeps"}}}
 		},
 	},
 	"what still has Pods stays in the history": {

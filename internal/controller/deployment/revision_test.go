@@ -78,16 +78,22 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 func TestTheRevisionBeforeIsTheHighestReadableOne(t *testing.T) {
-	d := settled().Deployment
-	odd, plain := replicaSet(d, 4, 0, 0, 0), replicaSet(d, 5, 0, 0, 0)
+	odd, plain := replicaSet(settled().Deployment, 4, 0, 0, 0), replicaSet(settled().Deployment, 5, 0, 0, 0)
 	odd.Annotations = map[string]string{revisionAnnotation: "ninth", causeAnnotation: "odd"}
 	plain.Annotations = map[string]string{causeAnnotation: "plain"}
-	d.Annotations[causeAnnotation] = "plain"
-	o := Observed{Deployment: d, ReplicaSets: []*apps.ReplicaSet{odd, plain}}
-	rollTo(&o, 6)
-	want := stamps("1", 10, 13)
-	want[inheritedAnnotation] = "plain"
-	if diff := cmp.Diff(want, plan(o, start).Actions[0].(Create).ReplicaSet.Annotations); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
+	first := func(cause string, sets ...*apps.ReplicaSet) map[string]string {
+		d := settled().Deployment
+		d.Annotations[causeAnnotation] = cause
+		o := Observed{Deployment: d, ReplicaSets: sets}
+		rollTo(&o, 6)
+		return plan(o, start).Actions[0].(Create).ReplicaSet.Annotations
+	}
+	inherits, own := stamps("1", 10, 13), stamps("1", 10, 13)
+	inherits[inheritedAnnotation], own[causeAnnotation] = "plain", "odd"
+	if diff := cmp.Diff(inherits, first("plain", odd, plain)); diff != "" {
+		t.Errorf("after one of no revision (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(own, first("odd", odd)); diff != "" {
+		t.Errorf("after one of an unreadable revision (-want +got):\n%s", diff)
 	}
 }

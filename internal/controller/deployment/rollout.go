@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	apps "k8s.io/api/apps/v1"
@@ -106,7 +105,7 @@ func (r *rollout) oldPodsRun(runningPods map[types.UID]int) bool {
 // revisionHistoryLimit; those that have Pods, or may, are counted but stay.
 func (r *rollout) cleanUp() {
 	limit := r.d.Spec.RevisionHistoryLimit
-	if limit == nil || *limit == math.MaxInt32 {
+	if limit == nil {
 		return
 	}
 	kept := slices.DeleteFunc(slices.Clone(r.old), func(f *draft) bool { return f.rs.DeletionTimestamp != nil })

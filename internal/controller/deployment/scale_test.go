@@ -200,6 +200,7 @@ var rollCases = map[string]struct {
 	"nothing moves while the new ones are not available":       {replicas: 10, old: size{8, 8}, new: size{5, 0}, want: [2]int32{8, 5}},
 	"each new one that is available frees an old one":          {replicas: 10, old: size{8, 8}, new: size{5, 2}, want: [2]int32{6, 5}},
 	"one that broke down takes no other with it":               {replicas: 10, old: size{8, 7}, new: size{5, 0}, want: [2]int32{8, 5}},
+	"what is below the floor is not made up for by old ones":   {replicas: 10, old: size{7, 6}, new: size{5, 0}, want: [2]int32{7, 6}},
 	"after an undo the broken ones go":                         {replicas: 10, old: size{5, 0}, new: size{8, 8}, want: [2]int32{0, 8}},
 	"after an undo with a good one broken":                     {replicas: 10, old: size{5, 0}, new: size{8, 7}, want: [2]int32{1, 8}},
 	"after an undo, the broken ones gone, it is filled up":     {replicas: 10, old: size{0, 0}, new: size{8, 8}, want: [2]int32{0, 10}},
