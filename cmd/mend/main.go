@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,9 @@ import (
 )
 
 func main() {
+	// What mend, containerd and they create together must not depend on the
+	// caller's shell.
+	syscall.Umask(0o022)
 	if name := filepath.Base(os.Args[0]); strings.TrimSuffix(name, ".exe") == "kubectl" {
 		os.Exit(kubectl.Run(os.Args[1:], kubeconfigCandidates("")))
 	}

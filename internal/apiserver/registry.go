@@ -40,6 +40,9 @@ func (s *Server) restStorage() (map[schema.GroupVersion]map[string]rest.Storage,
 	admit := newAdmission(resources["namespaces"], resources["serviceaccounts"])
 	namespaces := resources["namespaces"]
 	serve(coreV1, "namespaces", newNamespaceREST(namespaces, admit.namespaceDeleting))
+	// From the store as newNamespaceREST has set it up: a status write must not
+	// remove a namespace whose contents are still there.
+	serve(coreV1, "namespaces/status", &resettingSubresource{subresource{namespaces.with(namespaceStatusRules)}})
 	serve(coreV1, "namespaces/finalize", &finalizeREST{resettingSubresource{subresource{namespaces.with(namespaceFinalizeRules)}}})
 	serve(appsV1, "deployments/scale", &scaleREST{resource: resources["deployments"]})
 	serve(appsV1, "replicasets/scale", &scaleREST{resource: resources["replicasets"]})

@@ -1,11 +1,9 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
@@ -64,7 +62,23 @@ func (h *host) start(ctx context.Context) error {
 	if h.puller, err = cri.NewRemoteImageService(ctx, endpoint, criTimeout, nil, false); err != nil {
 		return fmt.Errorf("image service at %s: %w", endpoint, err)
 	}
-	return nil
+	return h.reclaim(ctx)
+}
+
+// reclaim frees the addresses of sandboxes that a kill left half made.
+func (h *host) reclaim(ctx context.Context) error {
+	if h.network == nil {
+		return nil
+	}
+	sandboxes, err := h.runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return err
+	}
+	live := make([]string, 0, len(sandboxes))
+	for _, sandbox := range sandboxes {
+		live = append(live, sandbox.Id)
+	}
+	return h.network.Reclaim(live)
 }
 
 func (h *host) startBuiltin(ctx context.Context) error {
@@ -82,11 +96,7 @@ func (h *host) startBuiltin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = h.images.EnsureBuiltin(ctx, bundle.ID(), func() (io.ReadCloser, error) {
-		archive, err := containerd.BuiltinImages()
-		return io.NopCloser(bytes.NewReader(archive)), err
-	})
-	if err != nil {
+	if err := h.images.EnsureBuiltin(ctx, bundle.ID(), h.supervisor.OpenImages); err != nil {
 		return err
 	}
 	mirror := image.Mirror{Client: h.images, RegistryDir: containerdConfig(h.p.instance, h.network, h.p).RegistryDir(), Log: h.p.log}

@@ -35,6 +35,7 @@ func loops(caPEM []byte, api apiservice.Config) []loop.Declaration {
 		scheduler.Declaration(),
 		garbage.Declaration(),
 		namespace.Declaration(),
+		namespace.SystemDeclaration(),
 		serviceaccount.Declaration(),
 		rootca.Declaration(caPEM),
 		podgc.Declaration(),

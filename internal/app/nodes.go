@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"mend/internal/agent"
@@ -22,7 +24,10 @@ const clusterDomain = "cluster.local"
 
 // startNodes runs the agent of each node of this process and waits until the
 // kubelet APIs listen.
-func (p *process) startNodes(context.Context) error {
+func (p *process) startNodes(ctx context.Context) error {
+	if err := p.waitNamespaces(ctx); err != nil {
+		return err
+	}
 	if p.host == nil {
 		return p.startSimulated()
 	}
@@ -70,11 +75,11 @@ func (p *process) startSimulated() error {
 			return err
 		}
 		pods := simulatedRange(i)
-		runtime := sim.New(sim.Options{PodRange: pods, Log: p.log})
-		p.nodes.run(func(ctx context.Context) { <-ctx.Done(); runtime.Stop() })
-		config.Simulated, config.ProbeDial = true, runtime.Dial
+		simulated := sim.New(sim.Options{PodRange: pods, Log: p.log})
+		p.nodes.run(func(ctx context.Context) { <-ctx.Done(); simulated.Stop() })
+		config.Simulated, config.ProbeDial = true, simulated.Dial
 		config.Capacity, config.MaxPods = simulatedCapacity(), simulatedPods
-		config.Runtime, config.Images = runtime, runtime
+		config.Runtime, config.Images = simulated, simulated
 		config.DataDir, config.LogDir = p.instance.Path("agent", name), p.instance.Path("pod-logs", name)
 		config.PodCIDR, config.NodeIP = pods.String(), pods.Addr().Next().String()
 		if err := p.startAgent(config); err != nil {
@@ -168,22 +173,50 @@ func (p *process) waitReady(ctx context.Context) error {
 }
 
 func (p *process) waitNode(ctx context.Context, client kubernetes.Interface, name string) error {
-	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	watching, err := client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
+	watching, err := client.CoreV1().Nodes().Watch(ctx, named(name))
 	if err != nil {
 		return err
 	}
+	return p.until(ctx, watching, func(object runtime.Object) bool {
+		node, ok := object.(*corev1.Node)
+		if !ok {
+			return false
+		}
+		ready, _ := readiness(node)
+		return ready
+	})
+}
+
+// waitNamespaces returns when the namespaces exist that nodes and people need;
+// the API server makes this one last.
+func (p *process) waitNamespaces(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(p.api.ClientConfig("up"))
+	if err != nil {
+		return err
+	}
+	watching, err := client.CoreV1().Namespaces().Watch(ctx, named(corev1.NamespaceNodeLease))
+	if err != nil {
+		return err
+	}
+	return p.until(ctx, watching, func(runtime.Object) bool { return true })
+}
+
+func named(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+}
+
+// until follows a watch until an object is as wanted, or a part of the process
+// has failed.
+func (p *process) until(ctx context.Context, watching watch.Interface, reached func(runtime.Object) bool) error {
 	defer watching.Stop()
 	for {
 		select {
 		case event, ok := <-watching.ResultChan():
 			if !ok {
-				return errors.New("the watch for the node ended")
+				return errors.New("a watch ended while mend started")
 			}
-			if node, ok := event.Object.(*corev1.Node); ok {
-				if ready, _ := readiness(node); ready {
-					return nil
-				}
+			if event.Type != watch.Error && reached(event.Object) {
+				return nil
 			}
 		case err := <-p.failed:
 			return err

@@ -48,20 +48,24 @@ func (m *Manager) renew(ctx context.Context, known *coordinationv1.Lease) (*coor
 	if known == nil {
 		have, err := leases.Get(ctx, m.cfg.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return leases.Create(ctx, m.fill(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			return writtenOrNil(leases.Create(ctx, m.fill(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: m.cfg.Name, Namespace: v1.NamespaceNodeLease,
-			}}), metav1.CreateOptions{})
+			}}), metav1.CreateOptions{}))
 		}
 		if err != nil {
 			return nil, err
 		}
 		known = have
 	}
-	written, err := leases.Update(ctx, m.fill(known.DeepCopy()), metav1.UpdateOptions{})
+	return writtenOrNil(leases.Update(ctx, m.fill(known.DeepCopy()), metav1.UpdateOptions{}))
+}
+
+// writtenOrNil drops the empty object that a client returns beside an error.
+func writtenOrNil(lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return written, nil
+	return lease, nil
 }
 
 func (m *Manager) fill(lease *coordinationv1.Lease) *coordinationv1.Lease {
