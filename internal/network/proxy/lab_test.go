@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"mend/internal/network/catalog"
+	"mend/internal/testkit"
 )
 
 // lab is a node, three Pods and a client outside, each in a network namespace of its
@@ -61,7 +62,26 @@ func newLab(t testing.TB, routed bool) *lab {
 	in(t, l.outside, func() error {
 		return errors.Join(address("eth0", "192.0.2.7/24"), up("eth0"), route("0.0.0.0/0", "192.0.2.1", "eth0"))
 	})
+	for _, ns := range []netns.NsHandle{l.node, l.a, l.b, l.c, l.outside} {
+		in(t, ns, func() error { return operational(t) })
+	}
 	return l
+}
+
+// operational waits until every interface takes packets: a veth drops them for a moment
+// after it was set up.
+func operational(t testing.TB) error {
+	links, err := netlink.LinkList()
+	for _, link := range links {
+		testkit.WaitFor(t, "the interface "+link.Attrs().Name, func() error {
+			now, err := netlink.LinkByIndex(link.Attrs().Index)
+			if err == nil && now.Attrs().OperState != netlink.OperUp && link.Attrs().Name != "lo" {
+				err = errors.New(now.Attrs().OperState.String())
+			}
+			return err
+		})
+	}
+	return err
 }
 
 // in runs f in a network namespace (or a new thread of this one).
@@ -220,20 +240,33 @@ func hostOf(a net.Addr) string {
 }
 
 // dial opens a connection from a namespace.
-func (l *lab) dial(ns netns.NsHandle, network, to string) (conn net.Conn, err error) {
+func (l *lab) dial(ns netns.NsHandle, network, to string) (net.Conn, error) {
+	return l.dialFor(ns, network, to, patience)
+}
+
+// dialHere opens a connection from the namespace of the calling thread.
+func dialHere(to string) (net.Conn, error) { return (&net.Dialer{Timeout: patience}).Dial("tcp", to) }
+
+func (l *lab) dialFor(ns netns.NsHandle, network, to string, limit time.Duration) (conn net.Conn, err error) {
 	in(l.t, ns, func() error {
-		conn, err = (&net.Dialer{Timeout: silence}).Dial(network, to)
+		conn, err = (&net.Dialer{Timeout: limit}).Dial(network, to)
 		return nil
 	})
 	return conn, err
 }
 
-// silence is how long an answer may take. Nothing here takes more than milliseconds.
-const silence = 700 * time.Millisecond
+// An answer takes milliseconds; a busy machine may need more. What is expected to be
+// silent is not waited for that long.
+const (
+	patience   = 5 * time.Second
+	impatience = 300 * time.Millisecond
+)
 
 // ask sends one word on a connection and returns the answer.
-func ask(conn net.Conn) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(silence)); err != nil {
+func ask(conn net.Conn) (string, error) { return askFor(conn, patience) }
+
+func askFor(conn net.Conn, limit time.Duration) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, "hi"); err != nil {
@@ -246,13 +279,17 @@ func ask(conn net.Conn) (string, error) {
 
 // get is what a new connection is answered, or in short why not.
 func (l *lab) get(ns netns.NsHandle, network, to string) string {
+	return l.getFor(ns, network, to, patience)
+}
+
+func (l *lab) getFor(ns netns.NsHandle, network, to string, limit time.Duration) string {
 	l.t.Helper()
-	conn, err := l.dial(ns, network, to)
+	conn, err := l.dialFor(ns, network, to, limit)
 	if err != nil {
 		return short(err)
 	}
 	defer conn.Close()
-	answer, err := ask(conn)
+	answer, err := askFor(conn, limit)
 	if err != nil {
 		return short(err)
 	}

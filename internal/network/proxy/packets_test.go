@@ -70,8 +70,12 @@ func TestRealPackets(t *testing.T) {
 				t.Run(tt.name, func(t *testing.T) {
 					p.set(tt.service)
 					for _, s := range tt.steps {
-						if got := l.get(s.from, tt.network, s.to); got != s.want {
-							t.Errorf("%s from %v: %s, want %s", s.to, name, got, s.want)
+						limit := patience
+						if s.want == "silence" {
+							limit = impatience
+						}
+						if got := l.getFor(s.from, tt.network, s.to, limit); got != s.want {
+							t.Errorf("%s: %s, want %s", s.to, got, s.want)
 						}
 					}
 				})

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	// checkEvery is how often it is looked whether somebody took the table away.
 	checkEvery = 15 * time.Second
 	// retryFirst and retryMost bound the pause after the kernel refused everything.
 	retryFirst = 100 * time.Millisecond
@@ -40,6 +39,8 @@ type Proxy struct {
 	version uint64
 	behind  bool
 	retry   time.Duration
+	// checkEvery is how often it is looked whether somebody took the table away.
+	checkEvery time.Duration
 }
 
 // New opens the sockets in the network namespace of the calling thread. It changes
@@ -64,7 +65,7 @@ func New(c Config) (*Proxy, error) {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	p := &Proxy{
-		c: c, follower: c.Catalog.Follow(), kernel: k, flows: flows, routes: handle, ledger: newLedger(),
+		c: c, follower: c.Catalog.Follow(), kernel: k, flows: flows, routes: handle, ledger: newLedger(), checkEvery: checkEvery,
 		health: &healthPorts{log: c.Log, listen: listenTCP, byKey: map[catalog.Key]*healthPort{}},
 	}
 	if c.Programmed == nil {
@@ -86,7 +87,7 @@ func Remove(instanceID string) error {
 // Run carries Services until ctx ends. The tables stay behind.
 func (p *Proxy) Run(ctx context.Context) {
 	defer p.close()
-	check := time.NewTicker(checkEvery)
+	check := time.NewTicker(p.checkEvery)
 	defer check.Stop()
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
