@@ -17,6 +17,13 @@
 //	probing  liveness failed, or startup settled               held
 //	held     the container is replaced by another              (a new probe)
 //
+// A server is rarely up at the moment its container starts, so the first attempt
+// mostly fails, and the next would come a whole period later. Until a readiness or
+// startup probe has first succeeded, it is therefore also looked at in between,
+// after 50 ms and then at doubling distances. Such a look counts only if it
+// succeeds: it makes no event and brings no threshold nearer. Exec probes, which
+// cost a process each, are left to their period. kubelet does not do this.
+//
 // A deleted Pod ends startup (as succeeded, so that nothing is killed for it) and
 // liveness; readiness goes on, so that traffic stops when it fails.
 //

@@ -42,6 +42,7 @@ type worker struct {
 	held     bool // until the container is replaced
 	probing  bool
 	last     time.Time     // when the last attempt began
+	look     look          // what is looked at ahead of the period
 	timer    func() bool   // takes the next attempt back
 	firstLag time.Duration // jitter of the first attempt
 }
@@ -166,6 +167,7 @@ func (m *Manager) plan(s *subject) {
 			}
 		} else {
 			at = w.last.Add(period(w.spec))
+			at = w.planLook(at)
 		}
 		w.timer = m.schedule.After(max(at.Sub(now), 0), func() { m.start(s, w) })
 	}
@@ -185,7 +187,7 @@ func (m *Manager) start(s *subject, w *worker) {
 		return
 	}
 	w.probing = true
-	w.last = m.options.Clock.Now()
+	w.begin(m.options.Clock.Now())
 	target := s.target
 	go func() {
 		attempt := m.prober.attempt(s.ctx, w.kind, w.spec, target)
@@ -197,6 +199,11 @@ func (m *Manager) start(s *subject, w *worker) {
 func (m *Manager) finish(s *subject, w *worker, made attempt) {
 	m.mu.Lock()
 	gone := s.ctx.Err() != nil || w.held
+	if w.look.under && made.result != Success {
+		m.mu.Unlock()
+		m.settle(s, w, false) // as if it had not been looked at
+		return
+	}
 	changed := false
 	if !gone {
 		w.tally, changed = w.tally.add(made.result, w.spec.SuccessThreshold, w.spec.FailureThreshold)
