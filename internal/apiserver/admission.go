@@ -17,8 +17,8 @@ import (
 )
 
 // admissionChain is what upstream's admission plugins do that mend has:
-// NamespaceLifecycle, ServiceAccount (but for the token volume) and
-// DefaultTolerationSeconds.
+// NamespaceLifecycle, ServiceAccount (but for the token volume), Priority (but for
+// classes of one's own) and DefaultTolerationSeconds.
 type admissionChain struct {
 	namespaces *resource
 	accounts   *resource
@@ -47,9 +47,19 @@ func (a *admissionChain) Admit(ctx context.Context, attr admission.Attributes, _
 	if err := a.checkNamespace(ctx, attr); err != nil {
 		return err
 	}
-	if attr.GetOperation() != admission.Create || attr.GetSubresource() != "" || attr.GetResource().GroupResource() != podResource {
+	if attr.GetResource().GroupResource() != podResource || attr.GetSubresource() != "" {
 		return nil
 	}
+	switch attr.GetOperation() {
+	case admission.Create:
+		return a.admitNewPod(ctx, attr)
+	case admission.Update:
+		admitChangedPod(attr)
+	}
+	return nil
+}
+
+func (a *admissionChain) admitNewPod(ctx context.Context, attr admission.Attributes) error {
 	p, ok := attr.GetObject().(*core.Pod)
 	if !ok {
 		return apierrors.NewBadRequest("resource was marked with kind Pod but was unable to be converted")
@@ -57,8 +67,28 @@ func (a *admissionChain) Admit(ctx context.Context, attr admission.Attributes, _
 	if err := a.defaultServiceAccount(ctx, attr, p); err != nil {
 		return err
 	}
+	if err := setPriority(attr, p); err != nil {
+		return err
+	}
 	defaultTolerations(p)
 	return nil
+}
+
+// admitChangedPod puts back what a client that sends the text it once created
+// the Pod from leaves out.
+func admitChangedPod(attr admission.Attributes) {
+	p, isPod := attr.GetObject().(*core.Pod)
+	old, wasPod := attr.GetOldObject().(*core.Pod)
+	if !isPod || !wasPod {
+		return
+	}
+	if p.Spec.Priority == nil {
+		p.Spec.Priority = old.Spec.Priority
+	}
+	if p.Spec.PreemptionPolicy == nil {
+		p.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+	}
+	defaultTolerations(p)
 }
 
 // Validate implements admission.ValidationInterface.
@@ -170,6 +200,31 @@ func (a *admissionChain) defaultServiceAccount(ctx context.Context, attr admissi
 			p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, core.LocalObjectReference{Name: secret.Name})
 		}
 	}
+	return nil
+}
+
+// systemPriorities are the classes that exist without anybody creating them.
+var systemPriorities = map[string]int32{
+	"":                        0,
+	"system-cluster-critical": 2000000000,
+	"system-node-critical":    2000001000,
+}
+
+// setPriority computes the number from the class; a number of one's own must be
+// the same.
+func setPriority(attr admission.Attributes, p *core.Pod) error {
+	priority, ok := systemPriorities[p.Spec.PriorityClassName]
+	if !ok {
+		return admission.NewForbidden(attr, fmt.Errorf("no PriorityClass with name %v was found", p.Spec.PriorityClassName))
+	}
+	if p.Spec.Priority != nil && *p.Spec.Priority != priority {
+		return admission.NewForbidden(attr, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *p.Spec.Priority, priority))
+	}
+	policy := core.PreemptLowerPriority
+	if p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy != policy {
+		return admission.NewForbidden(attr, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *p.Spec.PreemptionPolicy, policy))
+	}
+	p.Spec.Priority, p.Spec.PreemptionPolicy = &priority, &policy
 	return nil
 }
 

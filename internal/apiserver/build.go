@@ -19,12 +19,10 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
-	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/compatibility"
 	baseversion "k8s.io/component-base/version"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
 	"mend/internal/version"
 )
@@ -80,11 +78,10 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 
-	definitions := utilopenapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
 	namer := openapi.NewDefinitionNamer(legacyscheme.Scheme)
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions(), namer)
 	config.OpenAPIConfig.Info.Title = "Kubernetes"
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions(), namer)
 	config.OpenAPIV3Config.Info.Title = "Kubernetes"
 
 	if s.config.StoreHealth != nil {
@@ -131,18 +128,24 @@ var groupOrder = []schema.GroupVersion{
 	{Group: "events.k8s.io", Version: "v1"},
 }
 
+// systemNamespacesHook creates the namespaces that always exist. It tries until
+// it succeeds: a hook that fails ends the process, and /readyz says that this one
+// is not done.
 func (s *Server) systemNamespacesHook(ctx genericapiserver.PostStartHookContext) error {
-	limit, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	var failure error
-	err := waitReady(limit, func() error {
-		failure = s.createSystemNamespaces(limit)
-		return failure
-	})
-	if err != nil && ctx.Err() == nil {
-		return failure
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := s.createSystemNamespaces(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		s.config.Log.Debug("system namespaces are not there yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 	}
-	return nil
 }
 
 func ensureNamespace(ctx context.Context, client kubernetes.Interface, name string) error {

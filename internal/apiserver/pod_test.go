@@ -66,6 +66,35 @@ func TestANewPodHasUpstreamsDefaults(t *testing.T) {
 	}
 }
 
+func TestPrioritiesComeFromTheClassesThatAlwaysExist(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	create := func(name, class string, number *int32) (*corev1.Pod, error) {
+		p := pod(name)
+		p.Spec.PriorityClassName, p.Spec.Priority = class, number
+		return s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	}
+	if p, err := create("a", "", nil); err != nil || *p.Spec.Priority != 0 || *p.Spec.PreemptionPolicy != corev1.PreemptLowerPriority {
+		t.Errorf("no class: %v, %v", p, err)
+	}
+	if p, err := create("b", "system-node-critical", nil); err != nil || *p.Spec.Priority != 2000001000 {
+		t.Errorf("a system class: %v, %v", p, err)
+	}
+	_, err := create("c", "gold", nil)
+	if !apierrors.IsForbidden(err) || err.Error() != `pods "c" is forbidden: no PriorityClass with name gold was found` {
+		t.Errorf("an unknown class: %v", err)
+	}
+	if _, err := create("d", "", ptr.To(int32(7))); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the integer value of priority (7) must not be provided in pod spec") {
+		t.Errorf("a number: %v", err)
+	}
+	// The text that a Pod was created from changes nothing when it is sent again.
+	again := pod("a")
+	again.Spec.ServiceAccountName = "default"
+	if p, err := s.Client.CoreV1().Pods("default").Update(ctx, again, metav1.UpdateOptions{}); err != nil || p.Generation != 1 || len(p.Spec.Tolerations) != 2 {
+		t.Errorf("updated: %v, %v", p, err)
+	}
+}
+
 func TestGeneratedNamesHaveFiveRandomCharacters(t *testing.T) {
 	s := testkit.StartAPIServer(t)
 	ctx := testContext(t)

@@ -120,9 +120,13 @@ func (c *Config) complete() error {
 	return nil
 }
 
+// drainLimit is how long requests under way may take when the server stops.
+const drainLimit = 3 * time.Second
+
 // Run serves until ctx ends: TLS on the listener, if there is one, and the
-// namespaces that always exist. It returns after requests under way have ended,
-// or were broken off after five seconds, and the storage is closed.
+// namespaces that always exist. Then new requests are refused, those under way
+// have three seconds to end, watches and streams are broken off, and the storage
+// is closed.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
 	hooks, stopHooks := context.WithCancel(ctx)
@@ -130,6 +134,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.generic.RunPostStartHooks(hooks)
 	if s.config.Listen == nil {
 		<-ctx.Done()
+		s.drain()
 		return nil
 	}
 	server, err := s.httpServer()
@@ -143,13 +148,31 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("apiserver: %w", err)
 	case <-ctx.Done():
 	}
-	s.stop() // watches end, so that Shutdown need not wait for them
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	s.drain()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
 	if err := server.Shutdown(limit); err != nil {
 		return server.Close()
 	}
 	return nil
+}
+
+// drain waits for requests under way, the loops' among them, and ends watches
+// and streams.
+func (s *Server) drain() {
+	drained := make(chan struct{})
+	go func() {
+		s.generic.NonLongRunningRequestWaitGroup.Wait()
+		close(drained)
+	}()
+	limit := time.NewTimer(drainLimit)
+	defer limit.Stop()
+	select {
+	case <-drained:
+	case <-limit.C:
+		s.config.Log.Warn("requests are broken off: they did not end in time", "limit", drainLimit)
+	}
+	s.stop()
 }
 
 func (s *Server) httpServer() (*http.Server, error) {

@@ -203,20 +203,3 @@ func (o restOptions) decorate(
 	})
 	return delegator, destroy, nil
 }
-
-// waitReady waits until a storage serves from its watch cache.
-func waitReady(ctx context.Context, check func() error) error {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
-}
