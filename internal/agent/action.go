@@ -61,12 +61,25 @@ func (a Action) lane() string {
 		return "stop/" + a.ID
 	case RemoveContainer, RemoveSandbox:
 		return "remove/" + a.ID
-	case DeletePod, Forget:
+	case DeletePod:
 		return laneDelete
+	case Forget:
+		return "forget"
 	case Abandon:
 		return "abandon/" + a.ID
 	}
 	return string(a.Kind)
+}
+
+// shows says whether the runtime shows the effect of the action, so that planning
+// it again means that it had none.
+func (a Action) shows() bool {
+	switch a.Kind {
+	case RunSandbox, StartContainer, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
+		return true
+	case SetUpVolumes, EnsureImage, TearDown, DeletePod, Abandon, Forget:
+	}
+	return false
 }
 
 // Notice is an event that belongs to a state, not to an action. It is written

@@ -97,6 +97,9 @@ func (a *Agent) do(ctx context.Context, p *pod, act Action) error {
 	return nil
 }
 
+// deleteAgain is the wait before the API is asked again to delete a Pod.
+const deleteAgain = 10 * time.Second
+
 // land notes how an action went and wakes the worker.
 func (a *Agent) land(p *pod, own *flight, err error) {
 	act, lane, now := own.Action, own.Action.lane(), a.cfg.Clock.Now()
@@ -107,8 +110,16 @@ func (a *Agent) land(p *pod, own *flight, err error) {
 	}
 	p.dirty = true
 	switch {
+	case err == nil && act.Kind == DeletePod && !p.gone:
+		// The watch tells when it is gone; a finalizer may hold it.
+		p.failures[lane] = Failure{Message: "deletion was asked for", At: now, RetryAt: now.Add(deleteAgain)}
+	case err == nil && act.shows() && p.done[lane] == act:
+		// It succeeded twice, so the first time had no effect: not in a tight loop.
+		err = errors.New("it had no effect")
+		p.fail(lane, err, now)
 	case err == nil:
 		delete(p.failures, lane)
+		p.done[lane] = act
 	case own.abandoned:
 		// Not wanted any more, or replaced by another kill: not a failure.
 	default:

@@ -38,6 +38,7 @@ type pod struct {
 	restarts     map[string]Backoff
 	pulls        map[string]Backoff // by image
 	flights      map[string]*flight
+	done         map[string]Action // what last succeeded, by lane
 	probed       map[string]Probed
 	told         map[string]bool // notices
 	status       *v1.PodStatus   // the last one generated
@@ -55,7 +56,7 @@ type flight struct {
 func newPod(uid types.UID) *pod {
 	return &pod{
 		uid: uid, images: map[string]podspec.Image{}, failures: map[string]Failure{}, restarts: map[string]Backoff{},
-		pulls: map[string]Backoff{}, flights: map[string]*flight{}, probed: map[string]Probed{}, told: map[string]bool{},
+		pulls: map[string]Backoff{}, flights: map[string]*flight{}, done: map[string]Action{}, probed: map[string]Probed{}, told: map[string]bool{},
 		ends: map[string]chan struct{}{},
 	}
 }

@@ -81,14 +81,10 @@ func (m *model) check(a Action) {
 	if a.Kind == StartContainer {
 		m.checkStart(a)
 	}
-	if a.Kind == RunSandbox {
-		for _, s := range m.o.Runtime.Sandboxes {
-			if s.Ready || s.Attempt >= a.Attempt {
-				m.t.Fatalf("run sandbox attempt %d beside %+v", a.Attempt, s)
-			}
-		}
+	if a.Kind == RunSandbox && slices.ContainsFunc(m.o.Runtime.Sandboxes, func(s podruntime.Sandbox) bool { return s.Ready || s.Attempt >= a.Attempt }) {
+		m.t.Fatalf("run sandbox attempt %d beside %+v", a.Attempt, m.o.Runtime.Sandboxes)
 	}
-	if a.Kind == RemoveContainer || a.Kind == RemoveSandbox || a.Kind == TearDown {
+	if slices.Contains([]Kind{RemoveContainer, RemoveSandbox, TearDown}, a.Kind) {
 		for _, c := range m.o.Runtime.Live() {
 			if a.Kind == TearDown || c.ID == a.ID || c.SandboxID == a.ID {
 				m.t.Fatalf("%s %s while %s runs", a.Kind, a.ID, c.ID)

@@ -14,10 +14,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Waits between tries to open the runtime's event stream.
+// Waits between tries to open the runtime's event stream, and until it surely is.
 const (
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
+	settleTime   = 2 * time.Second
 )
 
 // firstCensus waits for the runtime to answer, adopts what is there and removes
@@ -73,13 +74,16 @@ func (a *Agent) followEvents(ctx context.Context) {
 		// The runtime blocks on a reader that is slow: only note and go on.
 		events := make(chan *runtimeapi.ContainerEventResponse, 1000)
 		ended := make(chan error, 1)
-		go func() { ended <- a.cfg.Runtime.GetContainerEvents(ctx, events, nil) }()
-		opened := a.cfg.Clock.Now()
-		err := a.drain(events, ended)
+		opened := make(chan struct{})
+		go func() {
+			ended <- a.cfg.Runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { close(opened) })
+		}()
+		began := a.cfg.Clock.Now()
+		err := a.drain(ctx, events, opened, ended)
 		if ctx.Err() != nil {
 			return
 		}
-		if a.cfg.Clock.Since(opened) > maxReconnect {
+		if a.cfg.Clock.Since(began) > maxReconnect {
 			wait = minReconnect
 		}
 		a.cfg.Log.Debug("the runtime's event stream ended; will open it again", "err", err, "wait", wait)
@@ -89,15 +93,24 @@ func (a *Agent) followEvents(ctx context.Context) {
 		case <-a.cfg.Clock.After(wait):
 		}
 		wait = min(2*wait, maxReconnect)
-		a.census(ctx) // what was missed
 	}
 }
 
-func (a *Agent) drain(events <-chan *runtimeapi.ContainerEventResponse, ended <-chan error) error {
+// drain takes events until the stream ends. What happened before it was open is
+// found by a census; the runtime may begin a moment after it says so, hence a
+// second one.
+func (a *Agent) drain(ctx context.Context, events <-chan *runtimeapi.ContainerEventResponse, opened <-chan struct{}, ended <-chan error) error {
+	again := a.cfg.Clock.After(settleTime)
 	for {
 		select {
 		case e := <-events:
 			a.hint(e)
+		case <-opened:
+			opened = nil
+			a.census(ctx)
+		case <-again:
+			again = nil
+			a.census(ctx)
 		case err := <-ended:
 			return err
 		}

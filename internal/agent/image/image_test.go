@@ -140,6 +140,11 @@ func TestEnsure(t *testing.T) {
 	if _, err := p.Ensure(ctx, Request{Image: "here", Policy: v1.PullNever}); err != nil || s.looks != 2 {
 		t.Errorf("after forgetting: %v, %d looks", err, s.looks)
 	}
+}
+
+func TestEnsurePullsAlways(t *testing.T) {
+	ctx, s := context.Background(), newStore("here:latest")
+	p := NewPuller(s, clock.RealClock{})
 	told := 0
 	out, err := p.Ensure(ctx, Request{Image: "here", Policy: v1.PullAlways, OnPull: func() { told++ }})
 	if err != nil || !out.Pulled || out.Size != 7 || out.Username != "www" || out.UID != nil || told != 1 || len(s.pulls) != 1 {

@@ -38,22 +38,22 @@ func TestContainerResources(t *testing.T) {
 	host := Host{MemoryCapacity: 1000 << 20, MinOOMScore: -1000}
 	cases := map[string]struct {
 		r    v1.ResourceRequirements
-		want runtimeapi.LinuxContainerResources
+		want *runtimeapi.LinuxContainerResources
 	}{
-		"best effort": {limits("", "", "", ""), runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000}},
+		"best effort": {limits("", "", "", ""), &runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000}},
 		"burstable": {limits("100m", "500m", "100Mi", "200Mi"),
-			runtimeapi.LinuxContainerResources{CpuShares: 102, CpuQuota: 50000, CpuPeriod: 100000, MemoryLimitInBytes: 200 << 20, OomScoreAdj: 900}},
+			&runtimeapi.LinuxContainerResources{CpuShares: 102, CpuQuota: 50000, CpuPeriod: 100000, MemoryLimitInBytes: 200 << 20, OomScoreAdj: 900}},
 		"guaranteed": {limits("500m", "500m", "100Mi", "100Mi"),
-			runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50000, CpuPeriod: 100000, MemoryLimitInBytes: 100 << 20, OomScoreAdj: -997}},
+			&runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50000, CpuPeriod: 100000, MemoryLimitInBytes: 100 << 20, OomScoreAdj: -997}},
 		"a limit stands in for the request": {limits("", "500m", "", ""),
-			runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50000, CpuPeriod: 100000, OomScoreAdj: 999}},
+			&runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: 50000, CpuPeriod: 100000, OomScoreAdj: 999}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			container := v1.Container{Name: "c", Resources: c.r}
 			got := host.containerResources(testPod(container), &container)
 			if got.String() != c.want.String() {
-				t.Errorf("got %v, want %v", got, &c.want)
+				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -231,7 +231,6 @@ func TestSandbox(t *testing.T) {
 	host := Host{LogDir: "/logs", CgroupParent: "/mend-x", ClusterDomain: "cluster.local"}
 	pod := testPod(v1.Container{Name: "c", Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.1", Protocol: v1.ProtocolTCP}}})
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net/ipv4/conf/eth0.1/x", Value: "1"}, {Name: "kernel.shm_rmid_forced", Value: "0"}}}
-	pod.Spec.HostPID = true
 	got, _, err := host.Sandbox(pod, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -245,6 +244,15 @@ func TestSandbox(t *testing.T) {
 	}
 	if p := got.PortMappings[0]; p.HostPort != 8080 || p.ContainerPort != 80 || p.HostIp != "127.0.0.1" {
 		t.Errorf("port %+v", p)
+	}
+}
+
+func TestSandboxNamespaces(t *testing.T) {
+	host, pod := Host{}, testPod(v1.Container{Name: "c"})
+	pod.Spec.HostPID = true
+	got, _, err := host.Sandbox(pod, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if ns := got.Linux.SecurityContext.NamespaceOptions; ns.Pid != runtimeapi.NamespaceMode_NODE || ns.Network != runtimeapi.NamespaceMode_POD {
 		t.Errorf("namespaces %+v", ns)

@@ -165,9 +165,16 @@ func TestMounts(t *testing.T) {
 		t.Errorf("%v", mounts)
 	}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/etc/hosts"}}
-	if mounts, err = m.Mounts(pod, c, []string{"10.1.1.1"}, nil); err != nil || len(mounts) != 2 {
+	mounts, err = m.Mounts(pod, c, []string{"10.1.1.1"}, nil)
+	if err != nil || len(mounts) != 2 {
 		t.Errorf("a Pod that mounts /etc/hosts itself: %v, %v", mounts, err)
 	}
+}
+
+func TestMountsThatCannotBe(t *testing.T) {
+	m := manager(t, None{})
+	pod := podWith(v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	c := &pod.Spec.Containers[0]
 	for want, vm := range map[string]v1.VolumeMount{
 		`cannot find volume "gone" to mount into container "c"`:       {Name: "gone", MountPath: "/x"},
 		"missing value for A, B":                                      {Name: "e", MountPath: "/x", SubPathExpr: "$(B)$(A)"},
