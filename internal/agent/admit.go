@@ -2,8 +2,11 @@ package agent
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
@@ -17,17 +20,7 @@ import (
 // scheduler decided already; but a Pod may name its node itself, and two
 // decisions may have crossed. nil: it does.
 func (a *Agent) admit(pod *v1.Pod) *status.Verdict {
-	var others []*v1.Pod
-	for _, p := range a.snapshot() {
-		p.mu.Lock()
-		other, refused := p.api, p.refused
-		p.mu.Unlock()
-		if other == nil || other.UID == pod.UID || refused != nil || podutil.IsPodTerminal(other) {
-			continue
-		}
-		others = append(others, other)
-	}
-	verdict := refuse(pod, a.node.Current(), others)
+	verdict := a.room.take(pod, a.node.Current())
 	if verdict != nil {
 		a.event(pod, "", "", v1.EventTypeWarning, verdict.Reason, verdict.Message)
 		verdict.Message = "Pod was rejected: " + verdict.Message
@@ -35,18 +28,78 @@ func (a *Agent) admit(pod *v1.Pod) *status.Verdict {
 	return verdict
 }
 
-// refuse says why a node that holds others cannot take pod; nil if it can.
-func refuse(pod *v1.Pod, node *v1.Node, others []*v1.Pod) *status.Verdict {
+// room is the sum of what the Pods of the node hold, kept as they come and go: a
+// node may have thousands.
+type room struct {
+	mu    sync.Mutex
+	held  map[types.UID]v1.ResourceList
+	used  v1.ResourceList
+	ports map[types.UID][]hostPort
+}
+
+func newRoom() *room {
+	return &room{held: map[types.UID]v1.ResourceList{}, used: v1.ResourceList{}, ports: map[types.UID][]hostPort{}}
+}
+
+// take gives the Pod its room, or says why there is none.
+func (r *room) take(pod *v1.Pod, node *v1.Node) *status.Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if verdict := r.refuse(pod, node); verdict != nil {
+		return verdict
+	}
+	r.add(pod)
+	return nil
+}
+
+// hold gives room to a Pod that is here already.
+func (r *room) hold(pod *v1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(pod)
+}
+
+func (r *room) add(pod *v1.Pod) {
+	if _, held := r.held[pod.UID]; held {
+		return
+	}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	r.held[pod.UID] = requests
+	for name, q := range requests {
+		sum := r.used[name]
+		sum.Add(q)
+		r.used[name] = sum
+	}
+	if ports := hostPorts(pod); len(ports) > 0 {
+		r.ports[pod.UID] = ports
+	}
+}
+
+// leave takes the room of a Pod back.
+func (r *room) leave(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, q := range r.held[uid] {
+		sum := r.used[name]
+		sum.Sub(q)
+		r.used[name] = sum
+	}
+	delete(r.held, uid)
+	delete(r.ports, uid)
+}
+
+// refuse says why a node that holds what r says cannot take pod; nil if it can.
+func (r *room) refuse(pod *v1.Pod, node *v1.Node) *status.Verdict {
 	if os := pod.Spec.OS; os != nil && os.Name != v1.Linux {
 		return &status.Verdict{Reason: "PodOSNotSupported", Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
-	if v := short(pod, node, others); v != nil {
+	if v := r.short(pod, node.Status.Allocatable); v != nil {
 		return v
 	}
 	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !fits {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 	}
-	if !portsFree(pod, others) {
+	if !r.portsFree(hostPorts(pod)) {
 		return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 	}
 	return nil
@@ -58,30 +111,22 @@ func predicate(name, why string) *status.Verdict {
 
 // short compares what the Pod requests with what is left. A resource that the node
 // does not know is the cluster's, not the node's.
-func short(pod *v1.Pod, node *v1.Node, others []*v1.Pod) *status.Verdict {
-	room := node.Status.Allocatable
-	if pods, ok := room[v1.ResourcePods]; ok && int64(len(others)+1) > pods.Value() {
-		return insufficient(v1.ResourcePods, 1, int64(len(others)), pods.Value())
-	}
-	used := v1.ResourceList{}
-	for _, other := range others {
-		for name, q := range resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{}) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
+func (r *room) short(pod *v1.Pod, allocatable v1.ResourceList) *status.Verdict {
+	if pods, ok := allocatable[v1.ResourcePods]; ok && int64(len(r.held)+1) > pods.Value() {
+		return insufficient(v1.ResourcePods, 1, int64(len(r.held)), pods.Value())
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range inOrder(requests) {
-		request, have := requests[name], room[name]
-		if _, known := room[name]; !known || request.IsZero() {
+		request := requests[name]
+		have, known := allocatable[name]
+		if !known || request.IsZero() {
 			continue
 		}
-		taken := used[name]
-		sum := taken.DeepCopy()
+		used := r.used[name]
+		sum := used.DeepCopy()
 		sum.Add(request)
 		if sum.Cmp(have) > 0 {
-			return insufficient(name, amount(name, request), amount(name, taken), amount(name, have))
+			return insufficient(name, amount(name, request), amount(name, used), amount(name, have))
 		}
 	}
 	return nil
@@ -92,18 +137,12 @@ func insufficient(name v1.ResourceName, requested, used, capacity int64) *status
 		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
 }
 
-// portsFree says whether no other Pod holds a host port that pod wants.
-func portsFree(pod *v1.Pod, others []*v1.Pod) bool {
-	wanted := hostPorts(pod)
-	if len(wanted) == 0 {
-		return true
-	}
-	for _, other := range others {
-		for _, held := range hostPorts(other) {
-			for _, w := range wanted {
-				if w.clashes(held) {
-					return false
-				}
+// portsFree says whether no Pod holds a host port that is wanted.
+func (r *room) portsFree(wanted []hostPort) bool {
+	for _, held := range r.ports {
+		for _, h := range held {
+			if slices.ContainsFunc(wanted, h.clashes) {
+				return false
 			}
 		}
 	}

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"mend/internal/agent/status"
 )
@@ -51,8 +53,21 @@ func TestRefuse(t *testing.T) {
 		}), nil, nil},
 	}
 	for name, c := range cases {
-		if diff := cmp.Diff(c.want, refuse(c.pod, node, c.others)); diff != "" {
+		r := newRoom()
+		for i, other := range c.others {
+			other.UID = types.UID(fmt.Sprint(i))
+			r.hold(other)
+		}
+		if diff := cmp.Diff(c.want, r.take(c.pod, node)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		// Whoever leaves makes room.
+		for i := range c.others {
+			r.leave(types.UID(fmt.Sprint(i)))
+		}
+		r.leave(c.pod.UID)
+		if cpu := r.used[v1.ResourceCPU]; !cpu.IsZero() || len(r.held)+len(r.ports) != 0 {
+			t.Errorf("%s: left behind %v", name, r)
 		}
 	}
 }

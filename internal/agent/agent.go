@@ -57,6 +57,7 @@ type Agent struct {
 	server  *kubeletapi.Server // nil without a listener
 	node    *node.Manager
 	sources *sources
+	room    *room
 	loop    *loop.Loop // plans, by Pod UID
 	writer  *loop.Loop // statuses, by Pod UID
 
@@ -82,7 +83,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, all: map[types.UID]*pod{}}
+	a := &Agent{cfg: cfg, all: map[types.UID]*pod{}, room: newRoom()}
 	if cfg.CgroupParent != "" {
 		if a.cgroups, err = cgroup.Open(cfg.CgroupParent); err != nil {
 			return nil, err

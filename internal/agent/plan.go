@@ -99,9 +99,6 @@ func (p *planner) over() bool {
 			return true
 		}
 	}
-	if p.o.Runtime.Empty() {
-		return false
-	}
 	if len(p.o.Runtime.Sandboxes) > 0 && len(p.o.Runtime.Containers) > 0 && !p.anyRestartable() &&
 		status.SandboxNeeded(p.o.Pod, p.o.Runtime) != "" {
 		return true // its sandbox is lost, and it is to run once only

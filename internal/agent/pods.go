@@ -22,11 +22,16 @@ func (a *Agent) podSeen(obj *v1.Pod) {
 		a.all[obj.UID] = p
 	}
 	a.mu.Unlock()
-	if fresh && obj.Status.StartTime == nil && obj.DeletionTimestamp == nil {
+	switch {
+	case podEnded(obj):
+		a.room.leave(obj.UID)
+	case fresh && obj.Status.StartTime == nil && obj.DeletionTimestamp == nil:
 		refused := a.admit(obj)
 		p.mu.Lock()
 		p.refused = refused
 		p.mu.Unlock()
+	case fresh:
+		a.room.hold(obj)
 	}
 	p.mu.Lock()
 	same := p.api != nil && p.api.ResourceVersion == obj.ResourceVersion
@@ -42,6 +47,7 @@ func (a *Agent) podSeen(obj *v1.Pod) {
 
 // podGone takes a Pod that the API has no more.
 func (a *Agent) podGone(obj *v1.Pod) {
+	a.room.leave(obj.UID)
 	p := a.get(obj.UID)
 	if p == nil {
 		return
@@ -102,8 +108,11 @@ func (a *Agent) forget(p *pod) {
 func (a *Agent) PodByName(namespace, name string) (*v1.Pod, bool) {
 	var found *v1.Pod
 	for _, p := range a.snapshot() {
+		if !p.is(namespace, name) {
+			continue
+		}
 		pod := p.withStatus()
-		if pod == nil || pod.Namespace != namespace || pod.Name != name {
+		if pod == nil {
 			continue
 		}
 		// A deleted Pod and its successor of the same name may both be here.
@@ -125,6 +134,12 @@ func (a *Agent) Pods() []*v1.Pod {
 	}
 	sortPods(list)
 	return list
+}
+
+func (p *pod) is(namespace, name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.api != nil && p.api.Name == name && p.api.Namespace == namespace
 }
 
 // withStatus is a copy of the Pod for others to read; nil for an orphan.
