@@ -162,8 +162,7 @@ func TestHigherPriorityGoesFirst(t *testing.T) {
 	for i := range 4 {
 		w.addPod(fmt.Sprint("plain-", i), "3")
 	}
-	priority := int32(1000)
-	w.addPod("important", "3", func(p *v1.Pod) { p.Spec.Priority = &priority })
+	w.addPod("important", "3", func(p *v1.Pod) { p.Spec.PriorityClassName = "system-cluster-critical" })
 	for _, name := range []string{"plain-0", "plain-3", "important"} {
 		w.scheduled(name, v1.ConditionFalse, "Unschedulable", "no nodes available to schedule pods")
 	}
