@@ -20,6 +20,7 @@ type Env struct {
 	Events    record.EventRecorder
 	Clock     clock.WithTicker
 	Log       *slog.Logger
+	Drive     *Drive // nil but in the simulator
 }
 
 // Declaration is a loop's row in app's list: what it reads and what it alone

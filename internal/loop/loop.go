@@ -55,6 +55,7 @@ type Options struct {
 	// Order decides which waiting key is next; nil means first come, first
 	// served. Its methods are called one at a time.
 	Order workqueue.Queue[string]
+	Drive *Drive // the Env's
 }
 
 // Loop runs one [Reconciler]. Its methods may be called from any goroutine.
@@ -83,6 +84,9 @@ func New(opts Options) *Loop {
 }
 
 func newQueue(opts Options) workqueue.TypedRateLimitingInterface[string] {
+	if opts.Drive != nil {
+		return opts.Drive.Queue(opts.Name)
+	}
 	ready := workqueue.NewTypedWithConfig(
 		workqueue.TypedQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, Queue: opts.Order})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(

@@ -79,7 +79,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	}
 	l := loop.New(loop.Options{
 		Name: "scheduler", Reconciler: s, Workers: workers, Clock: env.Clock, Log: env.Log,
-		Order: &podQueue{lookup: s.lookup, turns: s.turns},
+		Drive: env.Drive, Order: &podQueue{lookup: s.lookup, turns: s.turns},
 	})
 	s.again, s.later = l.Add, l.AddAt
 	onPods, err := pods.AddEventHandler(s.podHandler())

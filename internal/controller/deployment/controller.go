@@ -43,7 +43,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		return nil, err
 	}
 	l := loop.New(loop.Options{
-		Name: "deployment", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log,
+		Name: "deployment", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive,
 	})
 	if err := c.watch(env.Informers, l.Add); err != nil {
 		return nil, fmt.Errorf("register event handlers: %w", err)

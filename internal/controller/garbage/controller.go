@@ -61,6 +61,7 @@ type controller struct {
 	watches   map[schema.GroupVersionResource]*kindWatch // only the discovery key touches it
 
 	dropsAtOnce int // how many dependents of one owner are patched at once
+	listsAtOnce int // how many lists confirm the dependents of one owner at once
 
 	enqueue   func(key string)
 	enqueueAt func(key string, at time.Time)
@@ -77,7 +78,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	}
 	c := newController(env.Clock, env.Log, env.Events, metadataServer{client})
 	c.discovery, c.client = disco, client
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	c.enqueue, c.enqueueAt = l.Add, l.AddAt
 	l.Add(discoveryKey)
 	return l, nil
@@ -86,7 +87,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 func newController(clk clock.WithTicker, log *slog.Logger, events record.EventRecorder, s server) *controller {
 	return &controller{
 		clock: clk, log: log.With("loop", Name), events: events,
-		dropsAtOnce: workers,
+		dropsAtOnce: workers, listsAtOnce: listsAtOnce,
 		graph:       newGraph(), owners: newOwners(s), watches: map[schema.GroupVersionResource]*kindWatch{},
 	}
 }

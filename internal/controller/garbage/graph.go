@@ -349,7 +349,7 @@ func (g *graph) settle() wakes {
 	return w
 }
 
-// watchedKinds are all kinds that could hold dependents.
+// watchedKinds are all kinds that could hold dependents, in a fixed order.
 func (g *graph) watchedKinds() []Kind {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -357,6 +357,7 @@ func (g *graph) watchedKinds() []Kind {
 	for _, state := range g.kinds {
 		kinds = append(kinds, state.kind)
 	}
+	slices.SortFunc(kinds, func(a, b Kind) int { return cmp.Compare(a.Resource.String(), b.Resource.String()) })
 	return kinds
 }
 

@@ -25,7 +25,8 @@ var errNotServed = errors.New("kind is not served")
 // back, so an absence never turns wrong.
 const absentMemory = 4096
 
-// listsAtOnce bounds the lists that confirm the dependents of one owner.
+// listsAtOnce bounds the lists that confirm the dependents of one owner; a
+// driven loop makes them one by one.
 const listsAtOnce = 16
 
 // owners answers what became of an owner.
@@ -141,7 +142,7 @@ func (c *controller) confirmDependents(ctx context.Context, owner Object, known 
 	kinds := c.graph.watchedKinds()
 	found := make([][]Object, len(kinds))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(listsAtOnce)
+	group.SetLimit(c.listsAtOnce)
 	for i, kind := range kinds {
 		if !kind.Namespaced && owner.Namespace != "" {
 			continue // a cluster-scoped object cannot have a namespaced owner

@@ -59,7 +59,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		clock: env.Clock, log: env.Log.With("loop", Name), client: env.Client,
 		pods: pods.Lister(), nodes: nodes.Lister(), missing: map[string]time.Time{},
 	}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	c.add, c.addAt = l.Add, l.AddAt
 	if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {

@@ -63,7 +63,7 @@ func (c *Controller) act(ctx context.Context, key string, rs *apps.ReplicaSet, a
 		return c.createPods(ctx, key, rs, a.Count)
 	case DeletePods:
 		c.log.Info("deleting Pods", "key", key, "count", len(a.Pods), "why", a.Why)
-		return inParallel(len(a.Pods), func(i int) error { return c.deletePod(ctx, key, rs, a.Pods[i]) })
+		return inParallel(c.parallel, len(a.Pods), func(i int) error { return c.deletePod(ctx, key, rs, a.Pods[i]) })
 	}
 	return fmt.Errorf("unknown action %T", action)
 }
@@ -136,7 +136,7 @@ func (c *Controller) release(ctx context.Context, key string, rs *apps.ReplicaSe
 // of them costs one request instead of hundreds.
 func (c *Controller) createPods(ctx context.Context, key string, rs *apps.ReplicaSet, count int) error {
 	for _, batch := range slowStart(count) {
-		err := inParallel(batch, func(int) error { return c.createPod(ctx, key, rs) })
+		err := inParallel(c.parallel, batch, func(int) error { return c.createPod(ctx, key, rs) })
 		if errors.Is(err, errNamespaceEnds) {
 			return nil
 		}
@@ -226,11 +226,11 @@ func (c *Controller) writeStatus(ctx context.Context, key string, rs *apps.Repli
 	return nil
 }
 
-// inParallel calls do(0) … do(n-1), at most [parallel] at once, waits for all and
+// inParallel calls do(0) … do(n-1), at most limit at once, waits for all and
 // returns a refusal if there was one, otherwise the first error by index.
-func inParallel(n int, do func(i int) error) error {
+func inParallel(limit, n int, do func(i int) error) error {
 	errs := make([]error, n)
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, limit)
 	var running sync.WaitGroup
 	for i := range n {
 		slots <- struct{}{}

@@ -42,7 +42,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		return nil, err
 	}
 	l := loop.New(loop.Options{
-		Name: "replicaset", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log,
+		Name: "replicaset", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive,
 	})
 	if err := c.watch(env.Informers, l.Add); err != nil {
 		return nil, fmt.Errorf("register event handlers: %w", err)
@@ -58,6 +58,7 @@ type Controller struct {
 	log      *slog.Logger
 	view     snapshots
 	writes   *view.Writes
+	parallel int // how many Pods are created or deleted at once
 	statuses statusTimes
 }
 
@@ -71,11 +72,12 @@ func newController(env loop.Env) (*Controller, error) {
 		return nil, fmt.Errorf("index Pods by controller: %w", err)
 	}
 	return &Controller{
-		client: env.Client,
-		events: env.Events,
-		clock:  env.Clock,
-		log:    env.Log.With("loop", "replicaset"),
-		view:   snapshots{sets: sets.GetIndexer(), pods: pods.GetIndexer()},
+		client:   env.Client,
+		events:   env.Events,
+		clock:    env.Clock,
+		log:      env.Log.With("loop", "replicaset"),
+		parallel: env.Drive.AtOnce(parallel),
+		view:     snapshots{sets: sets.GetIndexer(), pods: pods.GetIndexer()},
 		writes: view.NewWrites(map[string]cache.Store{
 			"replicasets": sets.GetStore(),
 			"pods":        pods.GetStore(),
