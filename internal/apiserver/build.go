@@ -53,6 +53,7 @@ func (s *Server) build() error {
 	if err := s.generic.AddReadyzChecks(healthz.NamedCheck("running", func(*http.Request) error { return s.base.Err() })); err != nil {
 		return err
 	}
+	s.generic.Handler.NonGoRestfulMux.HandleFunc(crdsPath, serveNoCRDs)
 	s.generic.PrepareRun()
 	return nil
 }
