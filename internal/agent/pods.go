@@ -73,6 +73,22 @@ func (a *Agent) touch(uid types.UID) {
 	a.loop.Add(string(uid))
 }
 
+// landsSoon says whether an action is under way that takes a moment only and
+// whose end wakes the worker. Callers hold p.mu.
+func (p *pod) landsSoon() bool {
+	for _, f := range p.flights {
+		switch f.Action.Kind {
+		case RunSandbox, StopSandbox, RemoveContainer, RemoveSandbox:
+			return true
+		case StartContainer:
+			c := findContainer(&p.api.Spec, f.Action.Container)
+			return c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil
+		case SetUpVolumes, EnsureImage, KillContainer, TearDown, DeletePod, Abandon, Forget:
+		}
+	}
+	return false
+}
+
 // adopt takes charge of what the runtime holds of a Pod that the API does not
 // have, to end and remove it. The Pod is made up of what the labels say.
 func (a *Agent) adopt(resident podruntime.Resident) {

@@ -117,18 +117,29 @@ func (a *Agent) drain(ctx context.Context, events <-chan *runtimeapi.ContainerEv
 	}
 }
 
-// hint wakes the worker of the Pod that an event is about. Events of a container
-// whose sandbox is gone name no Pod; what they tell of was ours to remove.
+// hint wakes the worker of the Pod that an event is about, unless the event tells
+// what is known. Events of a container whose sandbox is gone name no Pod; what
+// they tell of was ours to remove.
 func (a *Agent) hint(e *runtimeapi.ContainerEventResponse) {
-	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
-		a.touch(types.UID(uid))
+	uid := e.GetPodSandboxStatus().GetMetadata().GetUid()
+	for _, c := range e.GetContainersStatuses() {
+		if uid == "" {
+			uid = c.GetLabels()["io.kubernetes.pod.uid"]
+		}
+	}
+	p := a.get(types.UID(uid))
+	if p == nil {
 		return
 	}
-	for _, c := range e.GetContainersStatuses() {
-		if uid := c.GetLabels()["io.kubernetes.pod.uid"]; uid != "" {
-			a.touch(types.UID(uid))
-			return
-		}
+	p.mu.Lock()
+	news := p.dirty || !p.state.Agrees(e)
+	if news {
+		p.dirty = true
+	}
+	soon := p.landsSoon()
+	p.mu.Unlock()
+	if news && !soon {
+		a.loop.Add(uid)
 	}
 }
 

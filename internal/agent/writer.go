@@ -46,6 +46,23 @@ func comesUp(pod *v1.Pod, want v1.PodStatus) bool {
 	return true
 }
 
+// putStatus writes the status over the object as last seen, which costs the API
+// server least; where somebody else wrote in between, as a patch.
+func (a *Agent) putStatus(ctx context.Context, pod *v1.Pod, merged v1.PodStatus) (*v1.Pod, error) {
+	pods := a.cfg.Client.CoreV1().Pods(pod.Namespace)
+	changed := pod.DeepCopy()
+	changed.Status = merged
+	written, err := pods.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if !apierrors.IsConflict(err) {
+		return written, err
+	}
+	patch, err := status.Patch(pod.UID, pod.Status, merged)
+	if err != nil {
+		return nil, err
+	}
+	return pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
 // writeStatus brings the API to the status last asked for.
 func (a *Agent) writeStatus(ctx context.Context, key string) (time.Time, error) {
 	p := a.get(types.UID(key))
@@ -62,12 +79,7 @@ func (a *Agent) writeStatus(ctx context.Context, key string) (time.Time, error) 
 	if status.Equal(pod.Status, merged) {
 		return time.Time{}, nil
 	}
-	patch, err := status.Patch(pod.UID, pod.Status, merged)
-	if err != nil {
-		return time.Time{}, err
-	}
-	written, err := a.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name,
-		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	written, err := a.putStatus(ctx, pod, merged)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// Gone, or another Pod has its name: the watch will say so.

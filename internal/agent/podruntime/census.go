@@ -3,6 +3,7 @@ package podruntime
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,31 @@ func (s State) Fingerprint() string {
 		prints[containerPrint(c.ID, c.Phase)] = true
 	}
 	return joinPrints(prints)
+}
+
+// Agrees says whether an event tells nothing of its sandbox that the state does
+// not say already.
+func (s State) Agrees(e *runtimeapi.ContainerEventResponse) bool {
+	told := e.GetPodSandboxStatus()
+	at := slices.IndexFunc(s.Sandboxes, func(box Sandbox) bool { return box.ID == told.GetId() })
+	if at < 0 || s.Sandboxes[at].Ready != (told.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY) {
+		return false
+	}
+	phases := map[string]Phase{}
+	for _, c := range s.Containers {
+		if c.SandboxID == told.Id {
+			phases[c.ID] = c.Phase
+		}
+	}
+	if len(phases) != len(e.ContainersStatuses) {
+		return false
+	}
+	for _, c := range e.ContainersStatuses {
+		if phases[c.Id] != phaseOf(c.State) {
+			return false
+		}
+	}
+	return true
 }
 
 func identityOf(labels map[string]string) Identity {

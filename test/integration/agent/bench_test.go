@@ -9,10 +9,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"mend/internal/agent"
 )
 
 // watchPod calls back at each change of a Pod until it returns true.
@@ -102,4 +105,31 @@ func (w *world) rawPod(i int) time.Duration {
 		w.t.Fatal(err)
 	}
 	return took
+}
+
+// BenchmarkManyPods times Pods on a simulated node from creation (bound) until
+// all are Ready.
+func BenchmarkManyPods(b *testing.B) {
+	w := newWorldWith(b, func(c *agent.Config) {
+		c.MaxPods = 1_000_000
+		c.Capacity = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1k"), v1.ResourceMemory: resource.MustParse("1Ti")}
+	})
+	b.ResetTimer()
+	for i := range b.N {
+		w.create(pod(fmt.Sprintf("p-%d", i)))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	for ready := 0; ready < b.N; {
+		list, err := w.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ready = 0
+		for i := range list.Items {
+			if isReady(&list.Items[i]) {
+				ready++
+			}
+		}
+	}
 }

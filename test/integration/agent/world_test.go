@@ -38,12 +38,18 @@ type world struct {
 
 func newWorld(t testing.TB, rules ...sim.Rule) *world {
 	t.Helper()
+	return newWorldWith(t, func(*agent.Config) {}, rules...)
+}
+
+func newWorldWith(t testing.TB, change func(*agent.Config), rules ...sim.Rule) *world {
+	t.Helper()
 	runtime := sim.New(sim.Options{Behaviour: sim.DefaultBehaviour().WithRules(rules...), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(runtime.Stop)
 	dir := t.TempDir()
 	w := &world{t: t, sim: runtime, runtime: runtime, config: agent.Config{
 		Runtime: runtime, Images: runtime, DataDir: dir, LogDir: dir + "/pod-logs", Simulated: true, NodeIP: "192.0.2.10", ProbeDial: runtime.Dial,
 	}}
+	change(&w.config)
 	w.serve()
 	return w
 }
