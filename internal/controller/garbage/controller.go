@@ -88,7 +88,7 @@ func newController(clk clock.WithTicker, log *slog.Logger, events record.EventRe
 	return &controller{
 		clock: clk, log: log.With("loop", Name), events: events,
 		dropsAtOnce: workers, listsAtOnce: listsAtOnce,
-		graph:       newGraph(), owners: newOwners(s), watches: map[schema.GroupVersionResource]*kindWatch{},
+		graph: newGraph(), owners: newOwners(s), watches: map[schema.GroupVersionResource]*kindWatch{},
 	}
 }
 
