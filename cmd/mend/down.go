@@ -67,7 +67,12 @@ func (d *downOptions) run(cmd *cobra.Command) error {
 		}
 	})
 	if !running && !d.keepPods {
-		if err := app.EndLeftovers(cmd.Context(), found, tell); err != nil {
+		err := app.EndLeftovers(cmd.Context(), found, tell)
+		switch {
+		case err != nil && d.purge:
+			// Purge ends by force what did not end in grace.
+			fmt.Fprintf(cmd.ErrOrStderr(), "what was left did not end in grace: %v\n", err)
+		case err != nil:
 			return err
 		}
 	}

@@ -73,7 +73,12 @@ func EndLeftovers(ctx context.Context, i instance.Instance, tell Teller) error {
 	tell.Note("ending what an earlier mend left running")
 	limited, cancel := context.WithTimeout(ctx, leftoverGrace+endLimit)
 	defer cancel()
-	left, err := containerd.Start(limited, containerdConfig(i, nil, p))
+	// containerd cannot take a sandbox down without the network it was made in.
+	pods, err := network.Setup(limited, networkConfig(i, p))
+	if err != nil {
+		return err
+	}
+	left, err := containerd.Start(limited, containerdConfig(i, pods, p))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
@@ -161,9 +163,15 @@ func etcdConfig(dir string, config Config, last *lastWords) *embed.Config {
 	return cfg
 }
 
+// starting lets one store of a process start at a time: etcd publishes raft's
+// status for the member that was made last.
+var starting sync.Mutex
+
 // start runs embed.StartEtcd and waits until it serves. What it panics with is an
 // error too.
 func start(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
+	starting.Lock()
+	defer starting.Unlock()
 	type result struct {
 		etcd *embed.Etcd
 		err  error
@@ -191,24 +199,49 @@ func start(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	served := make(chan struct{})
+	defer close(served)
+	go standUntil(served, r.etcd)
+	select {
+	case <-r.etcd.Server.ReadyNotify():
+		last.started.Store(true)
+		return r.etcd, nil
+	case err := <-last.said:
+		return nil, err
+	case err := <-r.etcd.Err():
+		return nil, err
+	case <-timeout.C:
+		r.etcd.Close()
+		return nil, fmt.Errorf("not ready within %s", startTimeout)
+	}
+}
+
+// standUntil stands for election until the store serves. It is a goroutine of its
+// own because raft does not answer once it has panicked.
+func standUntil(served <-chan struct{}, etcd *embed.Etcd) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		standForElection(r.etcd)
+		standForElection(etcd)
 		select {
-		case <-r.etcd.Server.ReadyNotify():
-			last.started.Store(true)
-			return r.etcd, nil
-		case err := <-last.said:
-			return nil, err
-		case err := <-r.etcd.Err():
-			return nil, err
-		case <-timeout.C:
-			r.etcd.Close()
-			return nil, fmt.Errorf("not ready within %s", startTimeout)
+		case <-served:
+			return
 		case <-tick.C:
 		}
 	}
+}
+
+// caughtUp says whether raft has handed over every entry of the log that was
+// committed before the start. Asked to stand earlier, it scans the rest of them for
+// changes of membership, and panics when the server has compacted them meanwhile.
+func caughtUp(etcd *embed.Etcd) bool {
+	published, ok := expvar.Get("raft.status").(expvar.Func)
+	if !ok {
+		return false
+	}
+	status, ok := published.Value().(raft.Status)
+	return ok && status.ID == uint64(etcd.Server.MemberID()) &&
+		status.Applied > 0 && status.Applied == status.HardState.GetCommit()
 }
 
 // standForElection makes the only member its own leader at once. It would do so
@@ -216,7 +249,7 @@ func start(cfg *embed.Config, last *lastWords) (*embed.Etcd, error) {
 // that too, but would then tick for ever: 100 wake-ups a second are 1 % of a core.
 func standForElection(etcd *embed.Etcd) {
 	server := etcd.Server
-	if server.Lead() != 0 || len(server.Cluster().Members()) != 1 || server.AppliedIndex() < server.CommittedIndex() {
+	if server.Lead() != 0 || !caughtUp(etcd) || len(server.Cluster().Members()) != 1 || server.AppliedIndex() < server.CommittedIndex() {
 		return
 	}
 	self := uint64(server.MemberID())
