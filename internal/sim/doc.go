@@ -1,0 +1,31 @@
+// Package sim runs the real loops in a world that repeats from a seed.
+//
+// The plan, apply and observe code of Deployment, ReplicaSet, scheduler, garbage
+// collection and Pod collection is the shipped one; it is built as app builds it,
+// but driven by hand (see [mend/internal/loop.Drive]). What surrounds it is made
+// here: an API in memory with the rules that the loops build on (resourceVersions,
+// UIDs, preconditions, generations, finalizers, graceful deletion, status
+// subresources), watches that lag, repeat and start over, clocks, users, and an
+// agent that stands for every node.
+//
+// # What goes wrong on purpose
+//
+// Stale caches, each kind by itself; events late and twice, or missed between two
+// lists; conflicts; requests that fail before or after they took effect; refused
+// creates; the process killed between any two requests and started anew; wall
+// clock jumps in both directions; users, the agent and other loops acting between
+// any two requests of a sync.
+//
+// # What is checked
+//
+// After every write: see ledger.go. Once faults stop: everything converges within
+// a bound (settle.go), and then, through timers, repeated events and a restart,
+// no loop writes anything any more.
+//
+// # Repeatability
+//
+// Each step draws from a generator seeded by the run's seed and the step's number
+// alone, so a step can be left out without changing what the others draw. That is
+// how a failure is cut down to few steps (minimise.go). Nothing else may decide:
+// no map order, goroutine or real time reaches a choice.
+package sim

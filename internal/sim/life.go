@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"mend/internal/controller/deployment"
+	"mend/internal/controller/garbage"
+	"mend/internal/controller/podgc"
+	"mend/internal/controller/replicaset"
+	"mend/internal/loop"
+	"mend/internal/scheduler"
+)
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// kinds are what garbage collection finds served.
+var kinds = []garbage.Kind{
+	{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment", Namespaced: true},
+	{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, Kind: "ReplicaSet", Namespaced: true},
+	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node"},
+	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true},
+}
+
+// life is one process of mend, from its start to its death: the loops, their
+// queues and how far their watches have come.
+type life struct {
+	w       *world
+	ctx     context.Context
+	kill    context.CancelFunc
+	factory *factory
+	loops   []*driven
+	streams []*stream // the informers', then garbage collection's own
+	syncs   []*syncing
+}
+
+type driven struct {
+	*loop.Loop
+	queue *queue
+}
+
+// syncing is a sync under way.
+type syncing struct {
+	loop, key string
+	owner     object // the ReplicaSet or Deployment of the key, as the cache had it at the start; nil: none
+	ownerWas  bool   // in truth, that owner was there and not being deleted at the start
+}
+
+// begin starts a process: loops built, informers listed.
+func (w *world) begin() {
+	ctx, kill := context.WithCancel(context.Background())
+	l := &life{w: w, ctx: ctx, kill: kill, factory: newFactory()}
+	w.life = l
+	queues := map[string]*queue{}
+	env := loop.Env{
+		Client: client{life: l}, Informers: l.factory, Events: &record.FakeRecorder{}, Clock: w.clock,
+		Log: slog.New(logTo{w}),
+		Drive: &loop.Drive{Queue: func(name string) workqueue.TypedRateLimitingInterface[string] {
+			queues[name] = newQueue(w.clock)
+			return queues[name]
+		}},
+	}
+	for _, d := range []loop.Declaration{
+		deployment.Declaration(), replicaset.Declaration(), scheduler.Declaration(), podgc.Declaration(),
+	} {
+		made, err := d.Build(env)
+		must(err)
+		l.loops = append(l.loops, &driven{made, queues[made.Name()]})
+	}
+	gc := garbage.Drive(env, metadataClient{l}, kinds)
+	l.loops = append(l.loops, &driven{gc.Loop, queues[gc.Loop.Name()]})
+	for _, res := range resources {
+		s := &stream{api: w.api, res: res, sink: l.factory.of[res]}
+		s.relist()
+		l.streams = append(l.streams, s)
+	}
+	for _, kind := range kinds {
+		l.streams = append(l.streams, &stream{
+			api: w.api, res: resource(kind.Resource.Resource), sink: metadataFeed{gc.Feeds[kind.Resource]},
+		})
+	}
+}
+
+// crash ends the process, in the middle of whatever it does, and starts the next
+// once the sync under way has unwound.
+func (w *world) crash() {
+	w.note("the process is killed")
+	w.life.kill()
+}
+
+func (w *world) restartIfDead() {
+	if w.life.ctx.Err() != nil {
+		w.begin()
+		w.note("the process starts")
+	}
+}
+
+// ready are the keys that could be worked on now, as loop and key.
+func (l *life) ready() []task {
+	var all []task
+	for _, d := range l.loops {
+		for _, key := range sortedKeys(d.queue.ready) {
+			all = append(all, task{d, key})
+		}
+	}
+	return all
+}
+
+type task struct {
+	loop *driven
+	key  string
+}
+
+// step works on one key as a worker of its loop would.
+func (l *life) step(t task) {
+	s := &syncing{loop: t.loop.Name(), key: t.key}
+	switch s.loop {
+	case "deployment":
+		s.owner = l.cached(deployments, t.key)
+	case "replicaset":
+		s.owner = l.cached(replicaSets, t.key)
+	}
+	s.ownerWas = s.owner != nil && l.w.lives(s.owner)
+	if l.w.isTraced() {
+		l.w.note("%s works on %s", s.loop, s.key)
+	}
+	l.syncs = append(l.syncs, s)
+	t.loop.queue.chosen = t.key
+	before, _ := t.loop.Panics()
+	t.loop.Step(l.ctx)
+	if after, _ := t.loop.Panics(); after > before {
+		l.w.breach("%s panics on %s", s.loop, s.key)
+	}
+	l.syncs = l.syncs[:len(l.syncs)-1]
+}
+
+func (l *life) cached(res resource, key string) object {
+	o, ok, err := l.factory.of[res].indexer.GetByKey(key)
+	must(err)
+	if !ok {
+		return nil
+	}
+	return o.(object)
+}
+
+// fire ends the waits that are over.
+func (l *life) fire() {
+	for _, d := range l.loops {
+		d.queue.fire()
+	}
+}
+
+func (l *life) isCaughtUp() bool {
+	return !slices.ContainsFunc(l.streams, (*stream).isBehind)
+}
+
+var errNoAnswer = errors.New("http2: client connection lost")
+
+// call is one request on its way: it may be refused, fail, take effect unheard,
+// or be the last thing the process does; and meanwhile the world goes on.
+func (l *life) call(ctx context.Context, r request, do func(*api) (object, error)) (object, error) {
+	w := l.w
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := l.syncs[len(l.syncs)-1]
+	w.interleave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	fault := w.drawFault(r)
+	if fault == crashBefore {
+		w.crash()
+		return nil, ctx.Err()
+	}
+	if err := refusal(fault, r); err != nil {
+		w.noteCall(s, r, err)
+		return nil, err
+	}
+	w.caller, w.calling = s, r.verb
+	w.judge(s, r)
+	before := w.api.revs
+	o, err := do(w.api)
+	w.caller = nil
+	if r.isWrite() {
+		w.writes++
+		w.noteCall(s, r, err)
+		w.judged(s, r, o, err, w.api.revs > before)
+	}
+	switch fault {
+	case crashAfter:
+		w.crash()
+		return nil, ctx.Err()
+	case answerLost:
+		if err == nil && r.isWrite() {
+			w.note("  … and its answer is lost")
+			w.ledger.unheard(s, r, o)
+		}
+		return nil, errNoAnswer
+	}
+	return o, err
+}
+
+type fault int
+
+const (
+	none fault = iota
+	failed
+	refused
+	conflicted
+	answerLost
+	crashBefore
+	crashAfter
+)
+
+// refusal is the answer of a request that has no effect; nil: it has.
+func refusal(f fault, r request) error {
+	gr := group(r.res)
+	switch f {
+	case failed:
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	case refused:
+		return apierrors.NewForbidden(gr, r.key, errors.New("exceeded quota"))
+	case conflicted:
+		return conflict(r.res, r.key, "the object has been modified")
+	}
+	return nil
+}
+
+// drawFault chooses what becomes of a request.
+func (w *world) drawFault(r request) fault {
+	p := w.profile
+	switch n := w.rng.IntN(1000); {
+	case !w.faults || !p.errors && !p.crashes:
+		return none
+	case p.crashes && n < 8:
+		return crashBefore
+	case p.crashes && n < 16:
+		return crashAfter
+	case !p.errors || n < 950:
+		return none
+	case n < 965:
+		return failed
+	case n < 975 && r.verb == "create":
+		return refused
+	case n < 985 && r.isWrite() && r.verb != "create":
+		return conflicted
+	case n >= 990:
+		return answerLost
+	}
+	return none
+}
+
+// logTo puts what the loops log into the trace.
+type logTo struct{ w *world }
+
+func (h logTo) Enabled(_ context.Context, level slog.Level) bool {
+	return h.w.isTraced() && level >= slog.LevelInfo
+}
+func (h logTo) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h logTo) WithGroup(string) slog.Handler      { return h }
+func (h logTo) Handle(_ context.Context, r slog.Record) error {
+	line := "  log: " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "stack" {
+			line += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+		}
+		return true
+	})
+	h.w.note("%s", line)
+	return nil
+}

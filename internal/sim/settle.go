@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const (
+	// settleSyncs and settleTime bound how long the world may take to converge once
+	// faults have stopped.
+	settleSyncs = 4000
+	settleTime  = 2 * time.Hour
+	// restTime is for how long nothing may move afterwards.
+	restTime = 20 * time.Minute
+)
+
+// settle ends the faults, lets users ask for what can be had, and expects the
+// world to converge and then to stay.
+func (w *world) settle() {
+	w.reseed(1_000_000 + w.step)
+	w.faults = false
+	w.note("faults stop")
+	w.makePossible()
+	if !w.converge() || w.broken != "" {
+		return
+	}
+	w.checkConverged()
+	if w.broken == "" {
+		w.checkRest()
+	}
+}
+
+// makePossible: enough nodes, images that run, nothing paused.
+func (w *world) makePossible() {
+	for i := range 2 {
+		name := fmt.Sprint("spare-", i)
+		if w.api.objects[nodes][name] == nil {
+			w.makeNode(name, 20_000)
+		}
+	}
+	for _, d := range listOf[*apps.Deployment](w.api, deployments) {
+		if d.DeletionTimestamp != nil || imageOf(d.Spec.Template) != badImage && !d.Spec.Paused {
+			continue
+		}
+		change(w.api, deployments, d, false, func(d *apps.Deployment) {
+			d.Spec.Paused = false
+			if imageOf(d.Spec.Template) == badImage {
+				d.Spec.Template = template(d.Name, "web:1")
+			}
+		})
+		w.note("user resumes and corrects Deployment %s", d.Name)
+	}
+}
+
+// converge works until no key is ready, no watch behind, the agent has nothing to
+// do, and the waits that are left change nothing.
+func (w *world) converge() bool {
+	syncs, until := 0, w.clock.passed+settleTime+2*w.jumped
+	for quiet := 0; quiet < 40; {
+		before := w.api.revs
+		for {
+			w.deliverAll()
+			w.ledger.settleAccounts()
+			ready := w.life.ready()
+			if len(ready) == 0 {
+				break
+			}
+			if syncs++; syncs > settleSyncs {
+				w.breach("does not converge within %d syncs; ready: %s %s", settleSyncs, ready[0].loop.Name(), ready[0].key)
+			}
+			w.life.step(ready[w.rng.IntN(len(ready))])
+			if w.broken != "" {
+				return false
+			}
+		}
+		moved := w.agentsActHealthy()
+		if moved || w.api.revs != before {
+			quiet = 0
+			continue
+		}
+		if !w.passToNextWait() {
+			return true
+		}
+		quiet++
+		if w.clock.passed > until {
+			w.breach("does not converge within %s", until)
+			return false
+		}
+	}
+	return true
+}
+
+// agentsActHealthy brings about half of the Pods one state on.
+func (w *world) agentsActHealthy() bool {
+	moved := false
+	for _, pod := range listOf[*v1.Pod](w.api, pods) {
+		if w.isOnNode(pod) && (w.rng.IntN(2) == 0 || !moved) {
+			moved = w.bringOn(pod) || moved
+		}
+	}
+	return moved
+}
+
+// passToNextWait lets time pass until a wait is over; false if nobody waits.
+func (w *world) passToNextWait() bool {
+	next := time.Duration(-1)
+	for _, d := range w.life.loops {
+		for _, at := range d.queue.waits {
+			if next < 0 || at < next {
+				next = at
+			}
+		}
+	}
+	if next < 0 {
+		return false
+	}
+	w.pass(max(0, next-w.clock.passed))
+	return true
+}
+
+// checkConverged compares the world with what was asked for.
+func (w *world) checkConverged() {
+	for _, d := range listOf[*apps.Deployment](w.api, deployments) {
+		if d.DeletionTimestamp != nil {
+			w.breach("Deployment %s is still being deleted, finalizers %v", d.Name, d.Finalizers)
+			return
+		}
+		w.checkDeployment(d)
+	}
+	for _, res := range []resource{replicaSets, pods} {
+		for _, o := range w.api.all(res) {
+			w.checkOwned(res, o)
+		}
+	}
+}
+
+func (w *world) checkDeployment(d *apps.Deployment) {
+	want, have := int(*d.Spec.Replicas), w.count(d)
+	if have.active != want || have.available != want {
+		w.breach("%s wants %d Pods and has %d, %d of them available", keyOf(d), want, have.active, have.available)
+	}
+	s := d.Status
+	if s.ObservedGeneration != d.Generation || int(s.Replicas) != want || int(s.UpdatedReplicas) != want ||
+		int(s.ReadyReplicas) != want || int(s.AvailableReplicas) != want || s.UnavailableReplicas != 0 {
+		w.breach("the status of %s tells something else than %d of generation %d: %+v", keyOf(d), want, d.Generation, s)
+	}
+	seen, highest := map[int]string{}, 0
+	for _, rs := range listOf[*apps.ReplicaSet](w.api, replicaSets) {
+		if !metav1.IsControlledBy(rs, d) {
+			continue
+		}
+		isNew := imageOf(rs.Spec.Template) == imageOf(d.Spec.Template)
+		if !isNew && *rs.Spec.Replicas != 0 {
+			w.breach("the old ReplicaSet %s still wants %d Pods", rs.Name, *rs.Spec.Replicas)
+		}
+		revision, ok := revisionOf(rs)
+		if other := seen[revision]; ok && other != "" {
+			w.breach("%s and %s are both revision %d", other, rs.Name, revision)
+		}
+		seen[revision] = rs.Name
+		highest = max(highest, revision)
+	}
+	if now, _ := revisionOf(d); now != highest {
+		w.breach("%s is at revision %d, its newest ReplicaSet at %d", keyOf(d), now, highest)
+	}
+}
+
+// checkOwned checks that what is left has an owner, or was let go of.
+func (w *world) checkOwned(res resource, o object) {
+	if o.GetDeletionTimestamp() != nil {
+		w.breach("%s %s is still being deleted, finalizers %v", res, keyOf(o), o.GetFinalizers())
+		return
+	}
+	for _, ref := range o.GetOwnerReferences() {
+		if ref.Kind != "Other" && w.byUID(ref.UID) == nil {
+			w.breach("%s %s has outlived its owner %s", res, keyOf(o), ref.Name)
+		}
+	}
+	pod, isPod := o.(*v1.Pod)
+	if !isPod || isOver(pod) {
+		return
+	}
+	if pod.Spec.NodeName == "" || w.api.objects[nodes][pod.Spec.NodeName] == nil {
+		w.breach("Pod %s is on the node %q, which is not there", pod.Name, pod.Spec.NodeName)
+	}
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return
+	}
+	for _, rs := range listOf[*apps.ReplicaSet](w.api, replicaSets) {
+		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+		must(err)
+		if selector.Matches(labels.Set(pod.Labels)) {
+			w.breach("nobody has adopted Pod %s, which %s selects", pod.Name, rs.Name)
+		}
+	}
+}
+
+// checkRest expects no loop to write anything: while time passes, when every
+// watch repeats itself, and after a restart.
+func (w *world) checkRest() {
+	before := w.writes
+	for end := w.clock.passed + restTime; w.clock.passed < end; {
+		if !w.passToNextWait() {
+			break
+		}
+		w.workAll()
+	}
+	if w.writes != before {
+		w.breach("at rest %d writes were made", w.writes-before)
+		return
+	}
+	for _, s := range w.life.streams {
+		s.repeat()
+		s.relist()
+	}
+	w.workAll()
+	if w.writes != before {
+		w.breach("watches that started over caused %d writes", w.writes-before)
+		return
+	}
+	w.crash()
+	w.restartIfDead()
+	w.deliverAll()
+	w.workAll()
+	if w.writes != before {
+		w.breach("a restart caused %d writes", w.writes-before)
+	}
+}
+
+// workAll works on all that is ready, until nothing is.
+func (w *world) workAll() {
+	for range settleSyncs {
+		w.deliverAll()
+		ready := w.life.ready()
+		if len(ready) == 0 || w.broken != "" {
+			return
+		}
+		w.life.step(ready[w.rng.IntN(len(ready))])
+	}
+	w.breach("is busy without end")
+}

@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Options say which run is made.
+type Options struct {
+	Seed uint64
+	// Rounds of faults, each followed by one without, and the steps of a round;
+	// 0: the defaults.
+	Rounds, Steps int
+	// Skip leaves out steps, by number.
+	Skip map[int]bool
+	// Trace records what happens, which costs as much as the run itself.
+	Trace bool
+}
+
+const (
+	defaultRounds = 3
+	defaultSteps  = 60
+)
+
+// Result is what became of a run. Broken is empty when every promise was kept.
+type Result struct {
+	Seed   uint64
+	Broken string
+	Step   int // at which it broke
+	Writes int // by the loops
+	Trace  []string
+}
+
+// profile is what goes wrong in a run. Runs without losses are the strict ones:
+// there floor and ceiling have no excuse.
+type profile struct {
+	errors, crashes, losses, jumps, lag bool
+}
+
+// world is one run.
+type world struct {
+	opts    Options
+	rng     *rand.Rand
+	profile profile
+	faults  bool
+	clock   *worldClock
+	api     *api
+	ledger  *ledger
+	life    *life
+
+	caller    *syncing // whose request takes effect now; nil: a user's or the agent's
+	calling   string   // its verb
+	mayBreach string   // what the request under way would break if it took effect
+	step      int
+	writes    int
+	nested    int
+	jumped    time.Duration
+	broken    string
+	brokenAt  int
+	trace     []string
+}
+
+// Run makes one run.
+func Run(o Options) Result {
+	if o.Rounds == 0 {
+		o.Rounds = defaultRounds
+	}
+	if o.Steps == 0 {
+		o.Steps = defaultSteps
+	}
+	w := &world{opts: o, clock: newClock()}
+	w.api = newAPI(w.clock.Now)
+	w.ledger = newLedger(w)
+	w.api.changed = func(res resource, before, after object) {
+		w.ledger.changed(res, before, after)
+		w.revisionsGrow(res, before, after)
+	}
+	w.reseed(0)
+	w.profile = profile{
+		errors: w.rng.IntN(2) == 0, crashes: w.rng.IntN(3) == 0, losses: w.rng.IntN(3) > 0,
+		jumps: w.rng.IntN(4) == 0, lag: w.rng.IntN(3) > 0,
+	}
+	w.note("profile %+v", w.profile)
+	w.makeNode("node-0", 4000)
+	w.makeNode("node-1", 2000)
+	w.begin()
+	for range o.Rounds {
+		w.round()
+	}
+	w.life.kill()
+	return Result{Seed: o.Seed, Broken: w.broken, Step: w.brokenAt, Writes: w.writes, Trace: w.trace}
+}
+
+// reseed makes the generator of one step.
+func (w *world) reseed(step int) { w.rng = rand.New(rand.NewPCG(w.opts.Seed, uint64(step))) }
+
+// round is some steps with faults, and then the world without.
+func (w *world) round() {
+	w.faults = true
+	for range w.opts.Steps {
+		w.step++
+		if w.broken != "" {
+			return
+		}
+		if !w.opts.Skip[w.step] {
+			w.reseed(w.step)
+			w.act()
+		}
+	}
+	if w.broken == "" {
+		w.settle()
+	}
+}
+
+// act is one step.
+func (w *world) act() {
+	switch n := w.rng.IntN(100); {
+	case n < 14:
+		w.userActs()
+	case n < 34:
+		for range 1 + w.rng.IntN(8) {
+			w.agentActs()
+		}
+	case n < 60:
+		w.deliverSome()
+	case n < 90:
+		for range 1 + w.rng.IntN(8) {
+			w.workSome()
+		}
+	case n < 97:
+		w.pass(time.Duration(w.rng.IntN(12_000)) * time.Millisecond)
+	case n < 98 && w.profile.crashes:
+		w.crash()
+	case n < 99 && w.profile.jumps:
+		w.jump()
+	}
+	w.restartIfDead()
+	w.ledger.settleAccounts()
+}
+
+// deliverSome moves the watches on. Where caches may lag, one of them by a few
+// events; else all to the end.
+func (w *world) deliverSome() {
+	if !w.profile.lag {
+		w.deliverAll()
+		return
+	}
+	for range 1 + w.rng.IntN(6) {
+		s := w.life.streams[w.rng.IntN(len(w.life.streams))]
+		switch w.rng.IntN(12) {
+		case 0:
+			s.relist()
+		case 1:
+			s.repeat()
+		default:
+			for range 1 + w.rng.IntN(8) {
+				s.deliver()
+			}
+		}
+	}
+}
+
+func (w *world) deliverAll() {
+	for _, s := range w.life.streams {
+		for s.isBehind() {
+			s.deliver()
+		}
+	}
+}
+
+// workSome syncs one key that is ready.
+func (w *world) workSome() {
+	if ready := w.life.ready(); len(ready) > 0 && w.life.ctx.Err() == nil {
+		w.life.step(ready[w.rng.IntN(len(ready))])
+	}
+}
+
+// interleave is what others do between two requests of a sync.
+func (w *world) interleave() {
+	if !w.faults || w.nested > 1 || w.rng.IntN(5) > 0 {
+		return
+	}
+	w.nested++
+	switch w.rng.IntN(6) {
+	case 0:
+		w.userActs()
+	case 1, 2:
+		w.agentActs()
+	case 3:
+		w.deliverSome()
+	case 4, 5:
+		w.workSome()
+	}
+	w.nested--
+}
+
+// pass lets time go by.
+func (w *world) pass(d time.Duration) {
+	w.clock.passed += d
+	w.life.fire()
+}
+
+// jump sets the wall clock forward or back; waits under way do not notice.
+func (w *world) jump() {
+	by := time.Duration(w.rng.IntN(7200)-3600) * time.Second
+	w.clock.offset += by
+	w.jumped += max(by, -by)
+	w.note("the clock jumps by %s", by)
+	w.ledger.loseAll()
+}
+
+func (w *world) breach(format string, args ...any) {
+	if w.broken == "" {
+		w.broken, w.brokenAt = fmt.Sprintf(format, args...), w.step
+		w.note("BROKEN: %s", w.broken)
+	}
+}
+
+func (w *world) isTraced() bool { return w.opts.Trace }
+
+func (w *world) note(format string, args ...any) {
+	if w.opts.Trace {
+		w.trace = append(w.trace, fmt.Sprintf("%4d %8.3fs ", w.step, w.clock.passed.Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) noteCall(s *syncing, r request, err error) {
+	if !w.opts.Trace {
+		return
+	}
+	result := ""
+	if err != nil {
+		result = ": " + err.Error()
+	}
+	w.note("  %s (%s): %s %s%s", s.loop, s.key, r, r.body, result)
+}
