@@ -1,21 +1,14 @@
 package main
 
-import (
-	"path/filepath"
+import "path/filepath"
 
-	"mend/internal/instance"
-)
-
-// nextCommand is what a person types after `mend up`.
-func (u *upOptions) nextCommand(made instance.Instance) string {
-	flags := ""
-	switch {
-	case u.kubeconfig != "":
-		flags = " --kubeconfig " + u.kubeconfig
-	case made.Dir != defaultDataDir() && made.Dir != ownDataDir():
-		flags = " --kubeconfig " + made.Kubeconfig()
+// nextCommand is what a person types after `mend up`. Without --kubeconfig the
+// file is where `mend kubectl` looks for it.
+func (u *upOptions) nextCommand() string {
+	if u.kubeconfig == "" {
+		return "mend kubectl get nodes"
 	}
-	return "mend kubectl" + flags + " get nodes"
+	return "mend kubectl --kubeconfig " + u.kubeconfig + " get nodes"
 }
 
 // absoluteIfFile keeps a relative path meaning the same file in the daemon,

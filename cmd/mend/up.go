@@ -234,7 +234,7 @@ func (u *upOptions) sayReady(out io.Writer, made instance.Instance, pid int, too
 	}
 	lines := []string{
 		fmt.Sprintf("mend is ready after %.1f s: %s (pid %d)", took.Seconds(), holder.Server, pid),
-		"next: " + u.nextCommand(made),
+		"next: " + u.nextCommand(),
 	}
 	_, err = fmt.Fprintln(out, strings.Join(lines, "\n"))
 	return err

@@ -41,7 +41,8 @@ func Examine(seen Observed) []Problem {
 
 func examineFiles(seen Observed) []Problem {
 	var problems []Problem
-	if seen.WriteError != nil {
+	// Somebody without root is told that first; the rest follows from it.
+	if seen.WriteError != nil && (seen.Root || !seen.Containers) {
 		problems = append(problems, Problem{
 			fmt.Sprintf("data directory %s is not writable (%v)", seen.DataDir, seen.WriteError),
 			"give yourself the right, or name another with --data-dir"})

@@ -34,6 +34,7 @@ func TestExamine(t *testing.T) {
 	}{
 		{"a healthy machine", func(*Observed) {}, nil},
 		{"not root", func(o *Observed) { o.Root = false }, []string{"not root: run it with sudo"}},
+		{"not root, in a directory of root's", func(o *Observed) { o.Root, o.WriteError = false, syscall.EACCES }, []string{"not root: run it with sudo"}},
 		{"not root, and no containers wanted", func(o *Observed) { o.Root, o.Containers = false, false }, nil},
 		{"another system", func(o *Observed) { o.OS = "darwin" }, []string{"--simulate 1"}},
 		{"port taken", func(o *Observed) { o.PortError = syscall.EADDRINUSE }, []string{"127.0.0.1:6443 is taken"}},

@@ -111,6 +111,8 @@ func Find(dir string) (Instance, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Instance{}, unstamped(dir)
+	case errors.Is(err, fs.ErrPermission):
+		return Instance{}, fmt.Errorf("data directory %s is closed to you: run it with sudo, or name another with --data-dir", dir)
 	case err != nil:
 		return Instance{}, fmt.Errorf("data directory %s cannot be read: %w", dir, plain(err))
 	}
