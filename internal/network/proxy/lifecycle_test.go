@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"mend/internal/network/catalog"
+	"mend/internal/network/netlab"
 	"mend/internal/testkit"
 )
 
@@ -35,7 +36,7 @@ func (l *lab) run(client kubernetes.Interface) (programmed *atomic.Uint64, stop 
 	var running sync.WaitGroup
 	running.Go(func() { c.Catalog.Run(ctx, client, c.Log) })
 	running.Go(func() {
-		in(l.t, l.node, func() error {
+		netlab.In(l.t, l.Node, func() error {
 			p, err := New(c)
 			if err != nil {
 				return err
@@ -136,8 +137,8 @@ func waitFor(t *testing.T, programmed *atomic.Uint64, version uint64) {
 // What is said to be programmed is in the kernel: packets go there from then on.
 func TestProgrammedMeansProgrammed(t *testing.T) {
 	l, c := newLab(t, true), newCluster(t)
-	l.serve(l.a, "a", 8080)
-	l.serve(l.b, "b", 8080)
+	l.Serve(l.A, "a", 8080)
+	l.Serve(l.B, "b", 8080)
 	programmed, _ := l.run(c.client)
 	ip := c.ip()
 	for i := range 20 {
@@ -146,7 +147,7 @@ func TestProgrammedMeansProgrammed(t *testing.T) {
 			endpoint, want = "10.42.0.3@here", "b 10.42.0.4"
 		}
 		waitFor(t, programmed, c.endpoints(endpoint))
-		if got := l.get(l.c, "tcp", ip); got != want {
+		if got := l.Get(l.C, "tcp", ip); got != want {
 			t.Fatalf("round %d: %s, want %s", i, got, want)
 		}
 	}
@@ -156,23 +157,25 @@ func TestProgrammedMeansProgrammed(t *testing.T) {
 // behind its back, and leaves the rest alone.
 func TestARestartKeepsTheTable(t *testing.T) {
 	l, c := newLab(t, true), newCluster(t, sticky(600))
-	l.serve(l.a, "a", 8080)
-	l.serve(l.b, "b", 8080)
+	l.Serve(l.A, "a", 8080)
+	l.Serve(l.B, "b", 8080)
 	programmed, stop := l.run(c.client)
 	ip := c.ip()
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here", "10.42.0.3@here"))
-	first := l.get(l.c, "tcp", ip)
-	long, err := l.dial(l.c, "tcp", ip)
+	first := l.Get(l.C, "tcp", ip)
+	long, err := l.Dial(l.C, "tcp", ip)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer long.Close()
 	stop()
-	if got := l.get(l.c, "tcp", ip); got != first {
+	if got := l.Get(l.C, "tcp", ip); got != first {
 		t.Errorf("without a proxy: %s, want %s", got, first)
 	}
-	extra := c.service(web(func(s *v1.Service) { s.Namespace, s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = "default", "extra", "", nil }))
-	in(t, l.node, func() error {
+	extra := c.service(web(func(s *v1.Service) {
+		s.Namespace, s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = "default", "extra", "", nil
+	}))
+	netlab.In(t, l.Node, func() error {
 		k, err := openKernel(l.config())
 		if err != nil {
 			return err
@@ -194,14 +197,14 @@ func TestARestartKeepsTheTable(t *testing.T) {
 	programmed, stop = l.run(c.client)
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here", "10.42.0.3@here", "10.42.0.4@here"))
 	for range 8 {
-		if got := l.get(l.c, "tcp", ip); got != first {
+		if got := l.Get(l.C, "tcp", ip); got != first {
 			t.Fatalf("after the restart: %s, want %s, which was remembered", got, first)
 		}
 	}
-	if got := l.get(l.c, "tcp", extra.Spec.ClusterIP+":80"); got != "refused" {
+	if got := l.Get(l.C, "tcp", extra.Spec.ClusterIP+":80"); got != "refused" {
 		t.Errorf("the Service made meanwhile: %s, want refused", got)
 	}
-	if answer, err := ask(long); err != nil || answer != first {
+	if answer, err := netlab.Ask(long); err != nil || answer != first {
 		t.Errorf("the connection in flight got %q, %v", answer, err)
 	}
 	stop()
@@ -210,7 +213,7 @@ func TestARestartKeepsTheTable(t *testing.T) {
 	}
 	programmed, _ = l.run(c.client)
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here"))
-	in(t, l.node, func() error { return l.check(c.client) })
+	netlab.In(t, l.Node, func() error { return l.check(c.client) })
 }
 
 // check compares the kernel with what a new ledger says of the API's Services.
@@ -268,11 +271,11 @@ func (p *Proxy) differs(held map[slot]string) error {
 // Somebody flushes all rules of the machine; they come back by themselves.
 func TestAFlushedTableComesBack(t *testing.T) {
 	l, c := newLab(t, true), newCluster(t)
-	l.serve(l.a, "a", 8080)
+	l.Serve(l.A, "a", 8080)
 	programmed, _ := l.run(c.client)
 	ip := c.ip()
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here"))
-	in(t, l.node, func() error {
+	netlab.In(t, l.Node, func() error {
 		conn, err := nftables.New()
 		if err != nil {
 			return err
@@ -281,7 +284,7 @@ func TestAFlushedTableComesBack(t *testing.T) {
 		return conn.Flush()
 	})
 	testkit.WaitFor(t, "the rules", func() error {
-		if got := l.get(l.c, "tcp", ip); got != "a 10.42.0.4" {
+		if got := l.Get(l.C, "tcp", ip); got != "a 10.42.0.4" {
 			return errors.New(got)
 		}
 		return nil
@@ -292,23 +295,23 @@ func TestAFlushedTableComesBack(t *testing.T) {
 // does not take. One of them is left out; everything else works.
 func TestAServiceThatTheKernelRefusesHurtsNoOther(t *testing.T) {
 	l, c := newLab(t, true), newCluster(t)
-	l.serve(l.a, "a", 8080)
+	l.Serve(l.A, "a", 8080)
 	programmed, stop := l.run(c.client)
 	ip := c.ip()
-	for name, ranges := range map[string]string{"one": "192.0.2.0/24", "two": "192.0.2.0/28"} {
-		c.service(web(loadBalancer("192.0.2.1"), func(s *v1.Service) {
+	for name, ranges := range map[string]string{"one": "198.18.0.0/24", "two": "198.18.0.0/28"} {
+		c.service(web(loadBalancer("198.18.0.1"), func(s *v1.Service) {
 			s.Namespace, s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = "default", name, "", nil
 			s.Spec.LoadBalancerSourceRanges = []string{ranges}
 		}))
 	}
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here"))
-	if got := l.get(l.c, "tcp", ip); got != "a 10.42.0.4" {
+	if got := l.Get(l.C, "tcp", ip); got != "a 10.42.0.4" {
 		t.Errorf("web: %s", got)
 	}
 	stop()
 	programmed, _ = l.run(c.client)
 	waitFor(t, programmed, c.endpoints("10.42.0.2@here unready"))
-	if got := l.get(l.c, "tcp", ip); got != "refused" {
+	if got := l.Get(l.C, "tcp", ip); got != "refused" {
 		t.Errorf("web without endpoints: %s", got)
 	}
 }
@@ -330,7 +333,7 @@ func TestHealthCheckPort(t *testing.T) {
 		{[]string{"10.42.0.2@here ending"}, 503, `"localEndpoints": 0`},
 	} {
 		waitFor(t, programmed, c.endpoints(tt.endpoints...))
-		code, body := l.fetch(fmt.Sprintf("192.0.2.1:%d", s.Spec.HealthCheckNodePort))
+		code, body := l.fetch(fmt.Sprintf("198.18.0.1:%d", s.Spec.HealthCheckNodePort))
 		if code != tt.code || !strings.Contains(body, tt.text) {
 			t.Errorf("%v: %d %s", tt.endpoints, code, body)
 		}
@@ -340,7 +343,7 @@ func TestHealthCheckPort(t *testing.T) {
 // fetch asks an HTTP server from outside.
 func (l *lab) fetch(to string) (code int, body string) {
 	l.t.Helper()
-	conn, err := l.dial(l.outside, "tcp", to)
+	conn, err := l.Dial(l.Outside, "tcp", to)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -363,7 +366,7 @@ func (l *lab) fetch(to string) (code int, body string) {
 func TestRemove(t *testing.T) {
 	l := newLab(t, true)
 	l.proxy().set(behind(web(), "10.42.0.2@here"))
-	in(t, l.node, func() error {
+	netlab.In(t, l.Node, func() error {
 		if err := errors.Join(Remove(here.InstanceID), Remove(here.InstanceID)); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"mend/internal/network/catalog"
+	"mend/internal/network/netlab"
 )
 
 // The same real packets with both ways to connect Pods.
@@ -18,8 +19,8 @@ func TestRealPackets(t *testing.T) {
 	for name, routed := range map[string]bool{"routed": true, "bridged": false} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, routed)
-			for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b, "c": l.c} {
-				l.serve(ns, pod, 8080)
+			for pod, ns := range map[string]netns.NsHandle{"a": l.A, "b": l.B, "c": l.C} {
+				l.Serve(ns, pod, 8080)
 			}
 			p := l.proxy()
 			for _, tt := range []struct {
@@ -29,52 +30,52 @@ func TestRealPackets(t *testing.T) {
 				steps   []step
 			}{
 				{"ClusterIP", behind(web(), "10.42.0.3@here"), "tcp", []step{
-					{l.a, "10.43.0.10:80", "b 10.42.0.2"}, {l.b, "10.43.0.10:80", "b 10.42.0.1"},
-					{l.node, "10.43.0.10:80", "b 10.42.0.1"}, {l.outside, "10.43.0.10:80", "b 10.42.0.1"},
-					{l.a, "10.43.0.10:81", "refused"}, {l.a, "10.43.0.11:80", "silence"}, {l.a, "10.42.0.3:8080", "b 10.42.0.2"},
+					{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"},
+					{l.Node, "10.43.0.10:80", "b 10.42.0.1"}, {l.Outside, "10.43.0.10:80", "b 10.42.0.1"},
+					{l.A, "10.43.0.10:81", "refused"}, {l.A, "10.43.0.11:80", "silence"}, {l.A, "10.42.0.3:8080", "b 10.42.0.2"},
 				}},
 				{"ClusterIP for UDP", behind(web(udp), "10.42.0.3@here"), "udp", []step{
-					{l.a, "10.43.0.10:80", "b 10.42.0.2"}, {l.b, "10.43.0.10:80", "b 10.42.0.1"}, {l.node, "10.43.0.10:80", "b 10.42.0.1"},
+					{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"}, {l.Node, "10.43.0.10:80", "b 10.42.0.1"},
 				}},
 				{"no endpoints", behind(web(nodePort(30080), externalIPs("203.0.113.1")), "10.42.0.3@here unready"), "tcp", []step{
-					{l.a, "10.43.0.10:80", "refused"}, {l.node, "10.43.0.10:80", "refused"}, {l.outside, "192.0.2.1:30080", "refused"},
-					{l.node, "127.0.0.1:30080", "refused"}, {l.outside, "203.0.113.1:80", "refused"},
+					{l.A, "10.43.0.10:80", "refused"}, {l.Node, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
+					{l.Node, "127.0.0.1:30080", "refused"}, {l.Outside, "203.0.113.1:80", "refused"},
 				}},
 				{"no endpoints for UDP", behind(web(udp, nodePort(30080)), "10.42.0.3@here unready"), "udp", []step{
 					// Not from a Pod that has just talked to another: see the chain "refuse".
-					{l.outside, "10.43.0.10:80", "refused"}, {l.outside, "192.0.2.1:30080", "refused"},
+					{l.Outside, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
 				}},
 				{"node port", behind(web(nodePort(30080)), "10.42.0.3@here"), "tcp", []step{
-					{l.outside, "192.0.2.1:30080", "b 10.42.0.1"}, {l.a, "192.0.2.1:30080", "b 10.42.0.1"}, {l.b, "192.0.2.1:30080", "b 10.42.0.1"},
-					{l.node, "192.0.2.1:30080", "b 10.42.0.1"}, {l.node, "127.0.0.1:30080", "b 10.42.0.1"}, {l.a, "10.42.0.1:30080", "b 10.42.0.1"},
+					{l.Outside, "198.18.0.1:30080", "b 10.42.0.1"}, {l.A, "198.18.0.1:30080", "b 10.42.0.1"}, {l.B, "198.18.0.1:30080", "b 10.42.0.1"},
+					{l.Node, "198.18.0.1:30080", "b 10.42.0.1"}, {l.Node, "127.0.0.1:30080", "b 10.42.0.1"}, {l.A, "10.42.0.1:30080", "b 10.42.0.1"},
 				}},
 				{"external Local", behind(web(nodePort(30080), externalIPs("203.0.113.1"), externalLocal), "10.42.0.3@here", "10.42.0.4@there"), "tcp", []step{
-					{l.outside, "192.0.2.1:30080", "b 192.0.2.7"}, {l.outside, "203.0.113.1:80", "b 192.0.2.7"}, {l.outside, "192.0.2.1:30080", "b 192.0.2.7"},
+					{l.Outside, "198.18.0.1:30080", "b 198.18.0.7"}, {l.Outside, "203.0.113.1:80", "b 198.18.0.7"}, {l.Outside, "198.18.0.1:30080", "b 198.18.0.7"},
 				}},
 				{"external Local with none here", behind(web(nodePort(30080), externalLocal), "10.42.0.4@there"), "tcp", []step{
-					{l.outside, "192.0.2.1:30080", "silence"}, {l.a, "192.0.2.1:30080", "c 10.42.0.2"}, {l.node, "127.0.0.1:30080", "c 10.42.0.1"},
+					{l.Outside, "198.18.0.1:30080", "silence"}, {l.A, "198.18.0.1:30080", "c 10.42.0.2"}, {l.Node, "127.0.0.1:30080", "c 10.42.0.1"},
 				}},
-				{"internal Local with none here", behind(web(internalLocal), "10.42.0.4@there"), "tcp", []step{{l.a, "10.43.0.10:80", "silence"}}},
-				{"load balancer on the node's address", behind(web(loadBalancer("192.0.2.1"), nodePort(30080), loadBalancer()), "10.42.0.3@here"), "tcp", []step{
-					{l.outside, "192.0.2.1:80", "b 10.42.0.1"}, {l.a, "192.0.2.1:80", "b 10.42.0.1"}, {l.node, "192.0.2.1:80", "b 10.42.0.1"},
+				{"internal Local with none here", behind(web(internalLocal), "10.42.0.4@there"), "tcp", []step{{l.A, "10.43.0.10:80", "silence"}}},
+				{"load balancer on the node's address", behind(web(loadBalancer("198.18.0.1"), nodePort(30080), loadBalancer()), "10.42.0.3@here"), "tcp", []step{
+					{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "b 10.42.0.1"}, {l.Node, "198.18.0.1:80", "b 10.42.0.1"},
 				}},
-				{"load balancer for some", behind(web(loadBalancer("192.0.2.1"), func(s *v1.Service) {
-					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "192.0.2.7/32"}
-				}), "10.42.0.3@here"), "tcp", []step{{l.outside, "192.0.2.1:80", "b 10.42.0.1"}, {l.a, "192.0.2.1:80", "silence"}}},
+				{"load balancer for some", behind(web(loadBalancer("198.18.0.1"), func(s *v1.Service) {
+					s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "198.18.0.7/32"}
+				}), "10.42.0.3@here"), "tcp", []step{{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "silence"}}},
 				{"IPv6", catalog.Service{Object: web(nodePort(30080), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }),
 					Slices: []*discovery.EndpointSlice{slice(v1.ProtocolTCP, "fd42::3@here")}}, "tcp", []step{
-					{l.a, "[fd43::a]:80", "b fd42::2"}, {l.b, "[fd43::a]:80", "b fd42::1"}, {l.node, "[fd43::a]:80", "b fd42::1"},
-					{l.a, "[fd42::1]:30080", "b fd42::1"}, {l.a, "[fd43::b]:80", "silence"},
+					{l.A, "[fd43::a]:80", "b fd42::2"}, {l.B, "[fd43::a]:80", "b fd42::1"}, {l.Node, "[fd43::a]:80", "b fd42::1"},
+					{l.A, "[fd42::1]:30080", "b fd42::1"}, {l.A, "[fd43::b]:80", "silence"},
 				}},
 			} {
 				t.Run(tt.name, func(t *testing.T) {
 					p.set(tt.service)
 					for _, s := range tt.steps {
-						limit := patience
+						limit := netlab.Patience
 						if s.want == "silence" {
-							limit = impatience
+							limit = netlab.Impatience
 						}
-						if got := l.getFor(s.from, tt.network, s.to, limit); got != s.want {
+						if got := l.GetFor(s.from, tt.network, s.to, limit); got != s.want {
 							t.Errorf("%s: %s, want %s", s.to, got, s.want)
 						}
 					}
@@ -93,13 +94,13 @@ type step struct {
 
 func TestConnectionsAreSpread(t *testing.T) {
 	l := newLab(t, true)
-	l.serve(l.a, "a", 8080)
-	l.serve(l.b, "b", 8080)
+	l.Serve(l.A, "a", 8080)
+	l.Serve(l.B, "b", 8080)
 	l.proxy().set(behind(web(), "10.42.0.2@here", "10.42.0.3@here"))
 	seen := map[string]int{}
 	const rounds = 100
 	for range rounds {
-		name, _, _ := strings.Cut(l.get(l.c, "tcp", "10.43.0.10:80"), " ")
+		name, _, _ := strings.Cut(l.Get(l.C, "tcp", "10.43.0.10:80"), " ")
 		seen[name]++
 	}
 	// A fair coin shows less than 20 of 100 once in 10^10.
@@ -110,8 +111,8 @@ func TestConnectionsAreSpread(t *testing.T) {
 
 func TestRealSessionAffinity(t *testing.T) {
 	l := newLab(t, true)
-	for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b} {
-		l.serve(ns, pod, 8080)
+	for pod, ns := range map[string]netns.NsHandle{"a": l.A, "b": l.B} {
+		l.Serve(ns, pod, 8080)
 	}
 	p := l.proxy()
 	for _, tt := range []struct {
@@ -121,17 +122,17 @@ func TestRealSessionAffinity(t *testing.T) {
 		to     string
 		a, b   string
 	}{
-		{"ClusterIP", web(sticky(60)), l.c, "10.43.0.10:80", "10.42.0.2@here", "10.42.0.3@here"},
-		{"node port", web(sticky(60), nodePort(30080)), l.outside, "192.0.2.1:30080", "10.42.0.2@here", "10.42.0.3@here"},
-		{"external Local", web(sticky(60), nodePort(30081), externalLocal), l.outside, "192.0.2.1:30081", "10.42.0.2@here", "10.42.0.3@here"},
-		{"IPv6", web(sticky(60), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }), l.c, "[fd43::a]:80", "fd42::2@here", "fd42::3@here"},
+		{"ClusterIP", web(sticky(60)), l.C, "10.43.0.10:80", "10.42.0.2@here", "10.42.0.3@here"},
+		{"node port", web(sticky(60), nodePort(30080)), l.Outside, "198.18.0.1:30080", "10.42.0.2@here", "10.42.0.3@here"},
+		{"external Local", web(sticky(60), nodePort(30081), externalLocal), l.Outside, "198.18.0.1:30081", "10.42.0.2@here", "10.42.0.3@here"},
+		{"IPv6", web(sticky(60), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }), l.C, "[fd43::a]:80", "fd42::2@here", "fd42::3@here"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			same := func(n int) string {
 				t.Helper()
-				first := l.get(tt.client, "tcp", tt.to)
+				first := l.Get(tt.client, "tcp", tt.to)
 				for range n {
-					if again := l.get(tt.client, "tcp", tt.to); again != first {
+					if again := l.Get(tt.client, "tcp", tt.to); again != first {
 						t.Fatalf("first %s, then %s", first, again)
 					}
 				}
@@ -156,13 +157,13 @@ func TestRealSessionAffinity(t *testing.T) {
 // A UDP client that goes on sending from its socket reaches whoever serves now.
 func TestUDPClientsFollowTheEndpoints(t *testing.T) {
 	l := newLab(t, true)
-	l.serve(l.a, "a", 8080)
-	l.serve(l.b, "b", 8080)
+	l.Serve(l.A, "a", 8080)
+	l.Serve(l.B, "b", 8080)
 	p := l.proxy()
 	s := web(udp, nodePort(30053))
-	for _, to := range []string{"10.43.0.10:80", "192.0.2.1:30053"} {
+	for _, to := range []string{"10.43.0.10:80", "198.18.0.1:30053"} {
 		p.set(behind(s))
-		conn, err := l.dial(l.outside, "udp", to)
+		conn, err := l.Dial(l.Outside, "udp", to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,9 +171,9 @@ func TestUDPClientsFollowTheEndpoints(t *testing.T) {
 		got := []string{}
 		for _, endpoint := range []string{"", "10.42.0.2@here", "10.42.0.3@here", "", "10.42.0.2@here"} {
 			p.set(behind(s, strings.Fields(endpoint)...))
-			answer, err := ask(conn)
+			answer, err := netlab.Ask(conn)
 			if err != nil {
-				answer = short(err)
+				answer = netlab.Short(err)
 			}
 			got = append(got, answer)
 		}
@@ -185,21 +186,21 @@ func TestUDPClientsFollowTheEndpoints(t *testing.T) {
 // A flow that has nothing to do with a Service keeps going when a UDP Service changes.
 func TestOtherUDPFlowsStay(t *testing.T) {
 	l := newLab(t, true)
-	l.serve(l.outside, "o", 30053)
-	l.serve(l.a, "a", 8080)
+	l.Serve(l.Outside, "o", 30053)
+	l.Serve(l.A, "a", 8080)
 	p := l.proxy()
-	conn, err := l.dial(l.b, "udp", "192.0.2.7:30053")
+	conn, err := l.Dial(l.B, "udp", "198.18.0.7:30053")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	local := conn.LocalAddr().String()
-	if _, err := ask(conn); err != nil {
+	if _, err := netlab.Ask(conn); err != nil {
 		t.Skip("no answer without masquerading") // the lab's outside has a route back
 	}
 	p.set(behind(web(udp, nodePort(30053)), "10.42.0.2@here"))
 	p.set(behind(web(udp, nodePort(30053))))
-	if answer, err := ask(conn); err != nil || answer != "o 10.42.0.3" {
+	if answer, err := netlab.Ask(conn); err != nil || answer != "o 10.42.0.3" {
 		t.Errorf("%s is answered %q, %v", local, answer, err)
 	}
 }
@@ -207,12 +208,12 @@ func TestOtherUDPFlowsStay(t *testing.T) {
 // Connections in flight stay with their endpoint, new ones never meet a moment without.
 func TestChangesDropNothing(t *testing.T) {
 	l := newLab(t, true)
-	for pod, ns := range map[string]netns.NsHandle{"a": l.a, "b": l.b} {
-		l.serve(ns, pod, 8080)
+	for pod, ns := range map[string]netns.NsHandle{"a": l.A, "b": l.B} {
+		l.Serve(ns, pod, 8080)
 	}
 	p := l.proxy()
 	p.set(behind(web(), "10.42.0.2@here"))
-	long, err := l.dial(l.c, "tcp", "10.43.0.10:80")
+	long, err := l.Dial(l.C, "tcp", "10.43.0.10:80")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestChangesDropNothing(t *testing.T) {
 	stop, failed := make(chan struct{}), make(chan string, 1)
 	go func() {
 		defer close(failed)
-		in(t, l.c, func() error {
+		netlab.In(t, l.C, func() error {
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
@@ -230,7 +231,7 @@ func TestChangesDropNothing(t *testing.T) {
 				}
 				conn, err := net.Dial("tcp", "10.43.0.10:80")
 				if err == nil {
-					_, err = ask(conn)
+					_, err = netlab.Ask(conn)
 					conn.Close()
 				}
 				if err != nil {
@@ -250,7 +251,7 @@ func TestChangesDropNothing(t *testing.T) {
 		t.Error(why)
 	}
 	p.set(behind(web(), "10.42.0.3@here"))
-	if answer, err := ask(long); err != nil || answer != "a 10.42.0.4" {
+	if answer, err := netlab.Ask(long); err != nil || answer != "a 10.42.0.4" {
 		t.Errorf("the connection in flight got %q, %v", answer, err)
 	}
 }

@@ -32,7 +32,7 @@ func drawService(t *rapid.T) catalog.Service {
 	}
 	maybe("node port", nodePort(int32(30000+rapid.IntRange(0, 2).Draw(t, "nodePort"))))
 	maybe("external", externalIPs(ip("externalIP", "203.0.113"), ip("externalIP", "10.43.0")))
-	maybe("load balancer", loadBalancer("192.0.2.1"))
+	maybe("load balancer", loadBalancer("198.18.0.1"))
 	maybe("ranges", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "10.1.0.0/16"} })
 	maybe("external local", externalLocal)
 	maybe("internal local", internalLocal)

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"mend/internal/network/catalog"
+	"mend/internal/network/netlab"
 )
 
 // numbered is the nth of many Services, with ten endpoints or fewer.
@@ -75,7 +76,7 @@ func TestCostsDoNotGrow(t *testing.T) {
 	connects := map[int]time.Duration{}
 	for _, n := range []int{50, 5000} {
 		l := newLab(t, true)
-		l.serve(l.a, "a", 8080)
+		l.Serve(l.A, "a", 8080)
 		p := l.proxy()
 		filled := p.fill(n)
 		var changes []time.Duration
@@ -84,10 +85,10 @@ func TestCostsDoNotGrow(t *testing.T) {
 		}
 		p.set(behind(web(), "10.42.0.2@here"))
 		var dials []time.Duration
-		in(t, l.c, func() error {
+		netlab.In(t, l.C, func() error {
 			for range rounds {
 				start := time.Now()
-				conn, err := dialHere("10.43.0.10:80")
+				conn, err := netlab.DialHere("10.43.0.10:80")
 				if err != nil {
 					return err
 				}
@@ -133,19 +134,19 @@ func BenchmarkChange(b *testing.B) {
 // Services and straight to the Pod.
 func BenchmarkConnection(b *testing.B) {
 	l := newLab(b, true)
-	l.serve(l.a, "a", 8080)
+	l.Serve(l.A, "a", 8080)
 	p := l.proxy()
 	p.fill(5000)
 	p.set(behind(web(), "10.42.0.2@here"))
 	for name, to := range map[string]string{"ClusterIP": "10.43.0.10:80", "straight": "10.42.0.2:8080"} {
 		b.Run(name, func(b *testing.B) {
-			in(b, l.c, func() error {
+			netlab.In(b, l.C, func() error {
 				for b.Loop() {
-					conn, err := dialHere(to)
+					conn, err := netlab.DialHere(to)
 					if err != nil {
 						return err
 					}
-					if _, err := ask(conn); err != nil {
+					if _, err := netlab.Ask(conn); err != nil {
 						return err
 					}
 					conn.Close()
@@ -159,13 +160,13 @@ func BenchmarkConnection(b *testing.B) {
 // BenchmarkRequest is one answer on an open connection.
 func BenchmarkRequest(b *testing.B) {
 	l := newLab(b, true)
-	l.serve(l.a, "a", 8080)
+	l.Serve(l.A, "a", 8080)
 	p := l.proxy()
 	p.fill(5000)
 	p.set(behind(web(), "10.42.0.2@here"))
 	for name, to := range map[string]string{"ClusterIP": "10.43.0.10:80", "straight": "10.42.0.2:8080"} {
 		b.Run(name, func(b *testing.B) {
-			conn, err := l.dial(l.c, "tcp", to)
+			conn, err := l.Dial(l.C, "tcp", to)
 			if err != nil {
 				b.Fatal(err)
 			}

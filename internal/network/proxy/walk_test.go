@@ -297,7 +297,7 @@ var (
 	podHere  = netip.MustParseAddr("10.42.0.2")
 	podOther = netip.MustParseAddr("10.42.0.9")
 	outside  = netip.MustParseAddr("198.51.100.7")
-	itself   = netip.MustParseAddr("192.0.2.1")
+	itself   = netip.MustParseAddr("198.18.0.1")
 )
 
 func from(a netip.Addr, to string) packet {
@@ -335,32 +335,32 @@ func TestPacketsGoWhereTheyShould(t *testing.T) {
 		{"without endpoints, from a Pod", "no-endpoints", from(podOther, "10.43.0.10:80"), []string{"reject"}},
 		{"without endpoints, from the node", "no-endpoints", from(itself, "10.43.0.10:80"), []string{"reject"}},
 		{"without endpoints, external address", "no-endpoints", from(outside, "203.0.113.1:80"), []string{"reject"}},
-		{"without endpoints, node port", "no-endpoints", from(outside, "192.0.2.1:30080"), []string{"reject"}},
-		{"without endpoints, node port from here", "no-endpoints", from(itself, "192.0.2.1:30080"), []string{"reject"}},
+		{"without endpoints, node port", "no-endpoints", from(outside, "198.18.0.1:30080"), []string{"reject"}},
+		{"without endpoints, node port from here", "no-endpoints", from(itself, "198.18.0.1:30080"), []string{"reject"}},
 
 		{"endings serve when nobody else does", "only-ending-endpoints", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
 		{"internal Local", "internal-local", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080"}},
 		{"internal Local, none here", "internal-local-elsewhere", from(podOther, "10.43.0.10:80"), []string{"drop"}},
 
-		{"node port from outside", "node-port", from(outside, "192.0.2.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"node port from a Pod", "node-port", from(podOther, "192.0.2.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+		{"node port from outside", "node-port", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+		{"node port from a Pod", "node-port", from(podOther, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
 		{"node port on the loopback", "node-port", from(netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"another node's node port", "node-port", from(podOther, "192.0.2.2:30080"), []string{"192.0.2.2:30080"}},
+		{"another node's node port", "node-port", from(podOther, "198.18.0.2:30080"), []string{"198.18.0.2:30080"}},
 		{"node port's number at a ClusterIP", "node-port", from(podOther, "10.43.0.10:30080"), []string{"reject"}},
 
-		{"external Local from outside keeps the source", "external-local", from(outside, "192.0.2.1:30080"), []string{"10.42.0.2:8080"}},
+		{"external Local from outside keeps the source", "external-local", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
 		{"external Local at an address", "external-local", from(outside, "203.0.113.1:80"), []string{"10.42.0.2:8080"}},
 		{"external Local from a Pod reaches all", "external-local", from(podOther, "203.0.113.1:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
 		{"external Local from the node reaches all", "external-local", from(itself, "203.0.113.1:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"external Local, none here", "external-local-elsewhere", from(outside, "192.0.2.1:30080"), []string{"drop"}},
-		{"external Local, none here, from a Pod", "external-local-elsewhere", from(podOther, "192.0.2.1:30080"), []string{"10.42.1.2:8080"}},
+		{"external Local, none here", "external-local-elsewhere", from(outside, "198.18.0.1:30080"), []string{"drop"}},
+		{"external Local, none here, from a Pod", "external-local-elsewhere", from(podOther, "198.18.0.1:30080"), []string{"10.42.1.2:8080"}},
 
-		{"allowed source", "load-balancer", from(outside, "192.0.2.1:80"), []string{"10.42.0.2:8080"}},
-		{"source that is not allowed", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "192.0.2.1:80"), []string{"drop"}},
-		{"Pods are no allowed source", "load-balancer", from(podOther, "192.0.2.1:80"), []string{"drop"}},
-		{"source ranges do not guard node ports", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "192.0.2.1:30080"), []string{"10.42.0.2:8080"}},
-		{"all sources", "load-balancer-for-all", from(outside, "192.0.2.1:80"), []string{"10.42.0.2:8080 masqueraded"}},
-		{"a proxying balancer's address", "load-balancer-for-all", from(outside, "192.0.2.9:80"), []string{"192.0.2.9:80"}},
+		{"allowed source", "load-balancer", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080"}},
+		{"source that is not allowed", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:80"), []string{"drop"}},
+		{"Pods are no allowed source", "load-balancer", from(podOther, "198.18.0.1:80"), []string{"drop"}},
+		{"source ranges do not guard node ports", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
+		{"all sources", "load-balancer-for-all", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080 masqueraded"}},
+		{"a proxying balancer's address", "load-balancer-for-all", from(outside, "198.18.0.9:80"), []string{"198.18.0.9:80"}},
 
 		{"IPv6", "dual-stack", from(netip.MustParseAddr("fd42::9"), "[fd43::a]:80"), []string{"[fd42::2]:8080", "[fd42:0:0:1::2]:8080"}},
 		{"IPv6 hairpin", "dual-stack", from(netip.MustParseAddr("fd42::2"), "[fd43::a]:80"), []string{"[fd42::2]:8080 masqueraded", "[fd42:0:0:1::2]:8080"}},
@@ -392,7 +392,7 @@ func TestPacketsGoWhereTheyShould(t *testing.T) {
 // A client comes back to its endpoint until that is none of the Service's any more, and
 // then stays with the next.
 func TestStickyClients(t *testing.T) {
-	for _, to := range []string{"10.43.0.10:80", "192.0.2.1:30080"} {
+	for _, to := range []string{"10.43.0.10:80", "198.18.0.1:30080"} {
 		key := catalog.Key{Namespace: "ns", Name: "web"}
 		s := named("sticky")
 		w := newWalker(here, IPv4, map[catalog.Key]Rendering{key: render(here, s)})

@@ -22,13 +22,13 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // here is the node of the tests: Pods in 10.42.0.0/24 and fd42::/64, Services in
-// 10.43.0.0/16 and fd43::/112, addresses 192.0.2.1 and 2001:db8::1.
+// 10.43.0.0/16 and fd43::/112, addresses 198.18.0.1 and 2001:db8::1.
 var here = Config{
 	Bridge:     "pods",
 	InstanceID: "abcdef", NodeName: "here", Zone: "a", Families: []Family{IPv4, IPv6},
 	PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd42::/64")},
 	ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("fd43::/112")},
-	NodeAddrs:     []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+	NodeAddrs:     []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8::1")},
 	Log:           slog.New(slog.DiscardHandler),
 }
 
@@ -163,13 +163,13 @@ var cases = []struct {
 	{"node-port", behind(web(nodePort(30080)), "10.42.0.2@here", "10.42.1.2@there")},
 	{"external-local", behind(web(nodePort(30080), externalIPs("203.0.113.1"), externalLocal), "10.42.0.2@here", "10.42.1.2@there")},
 	{"external-local-elsewhere", behind(web(nodePort(30080), externalLocal), "10.42.1.2@there")},
-	{"load-balancer", behind(web(loadBalancer("192.0.2.1"), nodePort(30080), loadBalancer(), externalLocal, func(s *v1.Service) {
+	{"load-balancer", behind(web(loadBalancer("198.18.0.1"), nodePort(30080), loadBalancer(), externalLocal, func(s *v1.Service) {
 		s.Spec.HealthCheckNodePort = 32000
-		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", " 192.0.2.0/24", "198.51.100.128/25", "2001:db8::/32"}
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", " 198.18.0.0/24", "198.51.100.128/25", "2001:db8::/32"}
 	}), "10.42.0.2@here", "10.42.1.2@there")},
-	{"load-balancer-for-all", behind(web(loadBalancer("192.0.2.1"), func(s *v1.Service) {
+	{"load-balancer-for-all", behind(web(loadBalancer("198.18.0.1"), func(s *v1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "0.0.0.0/0"}
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: "192.0.2.9", IPMode: ptr.To(v1.LoadBalancerIPModeProxy)})
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: "198.18.0.9", IPMode: ptr.To(v1.LoadBalancerIPModeProxy)})
 	}), "10.42.0.2@here")},
 	{"sticky", behind(web(nodePort(30080), sticky(60)), "10.42.0.2@here", "10.42.1.2@there")},
 	{"udp", behind(web(protocolOf(v1.ProtocolUDP), nodePort(30053)), "10.42.0.2@here", "10.42.1.2@there ending", "10.42.1.3@there unready")},
