@@ -179,7 +179,7 @@ func (a *admissionChain) defaultServiceAccount(ctx context.Context, attr admissi
 	}
 	const fallback = "default"
 	if p.Spec.ServiceAccountName == "" {
-		p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = fallback, fallback //nolint:staticcheck // validation wants both
+		p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = fallback, fallback
 	}
 	name := p.Spec.ServiceAccountName
 	found, err := a.accounts.lookup(ctx, name, "0")

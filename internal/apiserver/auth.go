@@ -43,25 +43,46 @@ func newAuthenticator(roots *x509.CertPool) authenticator.Request {
 
 // DefaultAuthorizer allows everything to administrators (system:masters) and to
 // mend's own loops, health and what everyone may know to whoever is known, and
-// nothing else.
+// nothing else. It also says what somebody's rights are (authorizer.RuleResolver).
 func DefaultAuthorizer() authorizer.Authorizer {
-	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		who := a.GetUser()
-		if who == nil {
-			return authorizer.DecisionNoOpinion, "", nil
-		}
-		groups := who.GetGroups()
-		if slices.Contains(groups, user.SystemPrivilegedGroup) || slices.Contains(groups, LoopsGroup) {
-			return authorizer.DecisionAllow, "", nil
-		}
-		if !a.IsResourceRequest() && a.GetVerb() == "get" && slices.Contains(healthPaths, a.GetPath()) {
-			return authorizer.DecisionAllow, "", nil
-		}
-		if slices.Contains(groups, user.AllAuthenticated) && aboutOneself(a) {
-			return authorizer.DecisionAllow, "", nil
-		}
+	return defaultAuthorizer{authorizer.AuthorizerFunc(authorize)}
+}
+
+type defaultAuthorizer struct{ authorizer.AuthorizerFunc }
+
+func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	who := a.GetUser()
+	switch {
+	case who == nil:
 		return authorizer.DecisionNoOpinion, "", nil
-	})
+	case mayDoAnything(who):
+		return authorizer.DecisionAllow, "", nil
+	case !a.IsResourceRequest() && a.GetVerb() == "get" && slices.Contains(healthPaths, a.GetPath()):
+		return authorizer.DecisionAllow, "", nil
+	case slices.Contains(who.GetGroups(), user.AllAuthenticated) && aboutOneself(a):
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func mayDoAnything(who user.Info) bool {
+	return slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) || slices.Contains(who.GetGroups(), LoopsGroup)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (defaultAuthorizer) RulesFor(_ context.Context, who user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	all := []string{"*"}
+	if mayDoAnything(who) {
+		return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: all, APIGroups: all, Resources: all}},
+			[]authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: all, NonResourceURLs: all}}, false, nil
+	}
+	create, get := []string{"create"}, []string{"get"}
+	return []authorizer.ResourceRuleInfo{
+			&authorizer.DefaultResourceRuleInfo{Verbs: create, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
+			&authorizer.DefaultResourceRuleInfo{Verbs: create, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
+		}, []authorizer.NonResourceRuleInfo{
+			&authorizer.DefaultNonResourceRuleInfo{Verbs: get, NonResourceURLs: append(slices.Clone(healthPaths), "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/")},
+		}, false, nil
 }
 
 // aboutOneself is what upstream's roles system:basic-user, system:discovery and

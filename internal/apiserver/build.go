@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -96,7 +95,7 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 }
 
 // install serves the storage, one API group after the other.
-func (s *Server) install(storage map[schema.GroupVersion]map[string]rest.Storage) error {
+func (s *Server) install(storage served) error {
 	for _, gv := range groupOrder {
 		resources := storage[gv]
 		if len(resources) == 0 {

@@ -30,11 +30,12 @@ type namespaceREST struct {
 	deleting func(name string)
 }
 
-func newNamespaceREST(r *resource, deleting func(string)) *namespaceREST {
+// keepUntilEmptied lets no update, of the status neither, remove a namespace that
+// the loop has not finalized.
+func keepUntilEmptied(r *resource) {
 	r.ShouldDeleteDuringUpdate = func(ctx context.Context, key string, obj, existing runtime.Object) bool {
 		return len(obj.(*core.Namespace).Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
 	}
-	return &namespaceREST{resource: r, deleting: deleting}
 }
 
 func (r *namespaceREST) NamespaceScoped() bool                  { return false }
@@ -161,8 +162,8 @@ func (r *namespaceREST) terminate(ctx context.Context, name string, validation r
 func propagationFinalizers(finalizers []string, options *metav1.DeleteOptions) []string {
 	orphan, foreground := slices.Contains(finalizers, metav1.FinalizerOrphanDependents), slices.Contains(finalizers, metav1.FinalizerDeleteDependents)
 	switch {
-	case options.OrphanDependents != nil: //nolint:staticcheck // still a field of the API
-		orphan = *options.OrphanDependents //nolint:staticcheck
+	case options.OrphanDependents != nil:
+		orphan = *options.OrphanDependents
 		foreground = !orphan
 	case options.PropagationPolicy != nil:
 		orphan = *options.PropagationPolicy == metav1.DeletePropagationOrphan

@@ -25,18 +25,15 @@ func TestANewPodHasUpstreamsDefaults(t *testing.T) {
 	p := pod("a")
 	p.Status.Phase = corev1.PodRunning // nobody sets this at creation
 	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-	got, err := s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}))
 	if got.Status.Phase != corev1.PodPending || got.Status.QOSClass != corev1.PodQOSBurstable || got.Generation != 1 {
 		t.Errorf("status %+v, generation %d", got.Status, got.Generation)
 	}
 	spec := got.Spec
-	if spec.ServiceAccountName != "default" || spec.DeprecatedServiceAccount != "default" || spec.RestartPolicy != corev1.RestartPolicyAlways ||
-		spec.DNSPolicy != corev1.DNSClusterFirst || *spec.TerminationGracePeriodSeconds != 30 || spec.SchedulerName != "default-scheduler" ||
-		spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent || len(spec.Volumes) != 0 {
-		t.Errorf("spec %+v", spec)
+	defaults := fmt.Sprintln(spec.ServiceAccountName, spec.DeprecatedServiceAccount, spec.RestartPolicy, spec.DNSPolicy,
+		*spec.TerminationGracePeriodSeconds, spec.SchedulerName, spec.Containers[0].ImagePullPolicy, len(spec.Volumes))
+	if defaults != "default default Always ClusterFirst 30 default-scheduler IfNotPresent 0\n" {
+		t.Errorf("spec %s", defaults)
 	}
 	var tolerations []string
 	for _, t := range spec.Tolerations {
@@ -47,21 +44,24 @@ func TestANewPodHasUpstreamsDefaults(t *testing.T) {
 	}
 	everything := pod("tolerant")
 	everything.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	if got, err = s.Client.CoreV1().Pods("default").Create(ctx, everything, metav1.CreateOptions{}); err != nil || len(got.Spec.Tolerations) != 1 {
+	if got, err := s.Client.CoreV1().Pods("default").Create(ctx, everything, metav1.CreateOptions{}); err != nil || len(got.Spec.Tolerations) != 1 {
 		t.Errorf("a Pod that tolerates everything: %v, %v", got.Spec.Tolerations, err)
 	}
+}
+
+func TestAPodsAccountMustExistUnlessItIsTheDefault(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
 	named := pod("named")
 	named.Spec.ServiceAccountName = "robot"
-	_, err = s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{})
+	_, err := s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{})
 	want := `pods "named" is forbidden: error looking up service account default/robot: serviceaccount "robot" not found`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("an account that does not exist: %v", err)
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}}
-	if _, err = s.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{}); err != nil || len(got.Spec.ImagePullSecrets) != 1 {
+	must[*corev1.ServiceAccount](t)(s.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}))
+	if got, err := s.Client.CoreV1().Pods("default").Create(ctx, named, metav1.CreateOptions{}); err != nil || len(got.Spec.ImagePullSecrets) != 1 {
 		t.Errorf("an account that exists: %v, %v", got, err)
 	}
 }
@@ -110,57 +110,59 @@ func TestGeneratedNamesHaveFiveRandomCharacters(t *testing.T) {
 	}
 }
 
-func TestPodsAreDeletedWithTheGraceTheyNeed(t *testing.T) {
+// podOn creates a Pod on a node; gone says whether there is no such Pod.
+func podOn(t *testing.T, s *testkit.APIServer, name, node string) *corev1.Pod {
+	t.Helper()
+	p := pod(name)
+	p.Spec.NodeName = node
+	return must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Create(testContext(t), p, metav1.CreateOptions{}))
+}
+
+func gone(t *testing.T, s *testkit.APIServer, name string) bool {
+	_, err := s.Client.CoreV1().Pods("default").Get(testContext(t), name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+func TestPodsThatNothingRunsForAreDeletedAtOnce(t *testing.T) {
 	s := testkit.StartAPIServer(t)
 	ctx := testContext(t)
 	pods := s.Client.CoreV1().Pods("default")
-	create := func(name, node string) {
-		t.Helper()
-		p := pod(name)
-		p.Spec.NodeName = node
-		if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gone := func(name string) bool {
-		_, err := pods.Get(ctx, name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	}
-	create("unscheduled", "")
-	if err := pods.Delete(ctx, "unscheduled", metav1.DeleteOptions{}); err != nil || !gone("unscheduled") {
+	podOn(t, s, "unscheduled", "")
+	if err := pods.Delete(ctx, "unscheduled", metav1.DeleteOptions{}); err != nil || !gone(t, s, "unscheduled") {
 		t.Errorf("a Pod without a node stays: %v", err)
 	}
-	create("forced", "n1")
-	if err := pods.Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil || !gone("forced") {
+	podOn(t, s, "forced", "n1")
+	if err := pods.Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil || !gone(t, s, "forced") {
 		t.Errorf("a forced deletion: %v", err)
 	}
-	create("done", "n1")
-	if _, err := pods.Patch(ctx, "done", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	if err := pods.Delete(ctx, "done", metav1.DeleteOptions{}); err != nil || !gone("done") {
+	podOn(t, s, "done", "n1")
+	must[*corev1.Pod](t)(pods.Patch(ctx, "done", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"))
+	if err := pods.Delete(ctx, "done", metav1.DeleteOptions{}); err != nil || !gone(t, s, "done") {
 		t.Errorf("a Pod that is over stays: %v", err)
 	}
-	create("running", "n1")
+}
+
+func TestARunningPodIsDeletedInGrace(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	podOn(t, s, "a", "n1")
 	before := time.Now().Truncate(time.Second)
-	if err := pods.Delete(ctx, "running", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := pods.Get(ctx, "running", metav1.GetOptions{})
-	if err != nil || p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds != 30 || p.Generation != 2 || p.DeletionTimestamp.Time.Before(before.Add(30*time.Second)) {
-		t.Fatalf("a running Pod: %+v, %v", p.ObjectMeta, err)
+	ok(t, pods.Delete(ctx, "a", metav1.DeleteOptions{}))
+	p := must[*corev1.Pod](t)(pods.Get(ctx, "a", metav1.GetOptions{}))
+	if p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds != 30 || p.Generation != 2 || p.DeletionTimestamp.Time.Before(before.Add(30*time.Second)) {
+		t.Fatalf("marked: %+v", p.ObjectMeta)
 	}
 	// Only a shorter grace period is taken.
-	for asked, want := range map[int64]int64{60: 30, 5: 5} {
-		if err := pods.Delete(ctx, "running", metav1.DeleteOptions{GracePeriodSeconds: &asked}); err != nil {
-			t.Fatal(err)
-		}
-		if p, err = pods.Get(ctx, "running", metav1.GetOptions{}); err != nil || *p.DeletionGracePeriodSeconds > 30 || asked == 5 && *p.DeletionGracePeriodSeconds != want {
-			t.Errorf("asked for %d: %+v, %v", asked, p.ObjectMeta, err)
+	for _, c := range []struct{ asked, want int64 }{{60, 30}, {5, 5}, {10, 5}} {
+		ok(t, pods.Delete(ctx, "a", metav1.DeleteOptions{GracePeriodSeconds: &c.asked}))
+		if p = must[*corev1.Pod](t)(pods.Get(ctx, "a", metav1.GetOptions{})); *p.DeletionGracePeriodSeconds != c.want {
+			t.Errorf("asked for %d: %+v", c.asked, p.ObjectMeta)
 		}
 	}
 	// The agent confirms with grace 0 for exactly this Pod.
-	if err := pods.Delete(ctx, "running", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID}}); err != nil || !gone("running") {
+	confirm := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID}}
+	if err := pods.Delete(ctx, "a", confirm); err != nil || !gone(t, s, "a") {
 		t.Errorf("confirmed: %v", err)
 	}
 }
@@ -264,27 +266,31 @@ func TestDeploymentRulesAreUpstreams(t *testing.T) {
 	if _, err := deployments.Create(ctx, bad, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0") {
 		t.Errorf("a negative count: %v", err)
 	}
-	d, err := deployments.Create(ctx, deployment("web", 1), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+func TestWhatADeploymentMayChangeAndWhatCountsAsAGeneration(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	deployments := s.Client.AppsV1().Deployments("default")
+	d := must[*appsv1.Deployment](t)(deployments.Create(ctx, deployment("web", 1), metav1.CreateOptions{}))
 	moved := d.DeepCopy()
 	moved.Spec.Selector.MatchLabels["extra"], moved.Spec.Template.Labels["extra"] = "1", "1"
 	if _, err := deployments.Update(ctx, moved, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "field is immutable") {
 		t.Errorf("changing the selector: %v", err)
 	}
 	d.Annotations = map[string]string{"kubernetes.io/change-cause": "x"}
-	if d, err = deployments.Update(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 {
-		t.Errorf("an annotation: generation %d, %v", d.Generation, err)
+	if d = must[*appsv1.Deployment](t)(deployments.Update(ctx, d, metav1.UpdateOptions{})); d.Generation != 2 {
+		t.Errorf("an annotation: generation %d", d.Generation)
 	}
 	d.Labels["new"] = "label"
-	if d, err = deployments.Update(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 {
-		t.Errorf("a label: generation %d, %v", d.Generation, err)
+	if d = must[*appsv1.Deployment](t)(deployments.Update(ctx, d, metav1.UpdateOptions{})); d.Generation != 2 {
+		t.Errorf("a label: generation %d", d.Generation)
 	}
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, TerminatingReplicas: ptr.To(int32(2))}
 	d.Labels["status"], *d.Spec.Replicas = "ignored", 9
-	if d, err = deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil || d.Generation != 2 || *d.Spec.Replicas != 1 || d.Labels["status"] != "" || *d.Status.TerminatingReplicas != 2 {
-		t.Errorf("a status update: %+v, %v", d, err)
+	d = must[*appsv1.Deployment](t)(deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{}))
+	if d.Generation != 2 || *d.Spec.Replicas != 1 || d.Labels["status"] != "" || *d.Status.TerminatingReplicas != 2 {
+		t.Errorf("a status update: %+v", d)
 	}
 }
 
@@ -296,34 +302,38 @@ func TestNamespacesGateWhatIsCreatedInThem(t *testing.T) {
 	if !apierrors.IsNotFound(err) || err.Error() != `namespaces "nowhere" not found` {
 		t.Errorf("no such namespace: %v", err)
 	}
-	n, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{})
-	if err != nil || n.Status.Phase != corev1.NamespaceActive || n.Labels["kubernetes.io/metadata.name"] != "team" || fmt.Sprint(n.Spec.Finalizers) != "[kubernetes]" {
-		t.Fatalf("created: %+v, %v", n, err)
+	err = namespaces.Delete(ctx, "default", metav1.DeleteOptions{})
+	if !apierrors.IsForbidden(err) || err.Error() != `namespaces "default" is forbidden: this namespace may not be deleted` {
+		t.Errorf("deleting default: %v", err)
 	}
-	if _, err := s.Client.CoreV1().Pods("team").Create(ctx, pod("a"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+}
+
+func TestANamespaceIsDeletedInTwoSteps(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	namespaces := s.Client.CoreV1().Namespaces()
+	n := must[*corev1.Namespace](t)(namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}))
+	if n.Status.Phase != corev1.NamespaceActive || n.Labels["kubernetes.io/metadata.name"] != "team" || fmt.Sprint(n.Spec.Finalizers) != "[kubernetes]" {
+		t.Fatalf("created: %+v", n)
 	}
-	if err := namespaces.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Client.CoreV1().Pods("team").Create(ctx, pod("b"), metav1.CreateOptions{})
+	must[*corev1.Pod](t)(s.Client.CoreV1().Pods("team").Create(ctx, pod("a"), metav1.CreateOptions{}))
+	ok(t, namespaces.Delete(ctx, "team", metav1.DeleteOptions{}))
+	_, err := s.Client.CoreV1().Pods("team").Create(ctx, pod("b"), metav1.CreateOptions{})
 	want := `pods "b" is forbidden: unable to create new content in namespace team because it is being terminated`
 	if !apierrors.IsForbidden(err) || err.Error() != want || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("terminating: %v", err)
 	}
-	if n, err = namespaces.Get(ctx, "team", metav1.GetOptions{}); err != nil || n.Status.Phase != corev1.NamespaceTerminating || n.DeletionTimestamp == nil {
-		t.Errorf("phase: %+v, %v", n, err)
+	if n = must[*corev1.Namespace](t)(namespaces.Get(ctx, "team", metav1.GetOptions{})); n.Status.Phase != corev1.NamespaceTerminating || n.DeletionTimestamp == nil {
+		t.Errorf("phase: %+v", n)
 	}
+	// Writing the status of what is being emptied does not end it.
+	n.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, Reason: "SomeResourcesRemain"}}
+	must[*corev1.Namespace](t)(namespaces.UpdateStatus(ctx, n, metav1.UpdateOptions{}))
+	n = must[*corev1.Namespace](t)(namespaces.Patch(ctx, "team", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}))
 	n.Spec.Finalizers = nil
-	if _, err := namespaces.Finalize(ctx, n, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must[*corev1.Namespace](t)(namespaces.Finalize(ctx, n, metav1.UpdateOptions{}))
 	if _, err := namespaces.Get(ctx, "team", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("finalized: %v", err)
-	}
-	err = namespaces.Delete(ctx, "default", metav1.DeleteOptions{})
-	if !apierrors.IsForbidden(err) || err.Error() != `namespaces "default" is forbidden: this namespace may not be deleted` {
-		t.Errorf("deleting default: %v", err)
 	}
 }
 

@@ -85,11 +85,13 @@ func (r *resource) lookup(ctx context.Context, name, version string) (runtime.Ob
 	return r.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
 }
 
-// with is the same storage behind other rules.
+// with is the same storage behind other rules, for a subresource that changes an
+// object but takes nothing new for it.
 func (r *resource) with(rules rules) *genericregistry.Store {
 	store := *r.Store
 	s := newStrategy(r.kind, rules)
 	store.UpdateStrategy, store.ResetFieldsStrategy = s, s
+	store.BeginUpdate = nil
 	return &store
 }
 

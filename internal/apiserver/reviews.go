@@ -72,6 +72,12 @@ func reviews(authz authorizer.Authorizer) map[schema.GroupVersion]map[string]*re
 					return r, nil
 				},
 			},
+			"selfsubjectrulesreviews": {
+				name: "selfsubjectrulesreview", new: func() runtime.Object { return &authorization.SelfSubjectRulesReview{} },
+				answer: func(ctx context.Context, who user.Info, obj runtime.Object) (runtime.Object, error) {
+					return listRules(ctx, authz, who, obj.(*authorization.SelfSubjectRulesReview))
+				},
+			},
 			"subjectaccessreviews": {
 				name: "subjectaccessreview", new: func() runtime.Object { return &authorization.SubjectAccessReview{} },
 				answer: func(ctx context.Context, _ user.Info, obj runtime.Object) (runtime.Object, error) {
@@ -120,6 +126,35 @@ func reviewToken(_ context.Context, _ user.Info, obj runtime.Object) (runtime.Ob
 	}
 	r.Status = authentication.TokenReviewStatus{}
 	return r, nil
+}
+
+// listRules says what who may do in a namespace, as far as the authorizer knows.
+func listRules(ctx context.Context, authz authorizer.Authorizer, who user.Info, r *authorization.SelfSubjectRulesReview) (runtime.Object, error) {
+	if r.Spec.Namespace == "" {
+		return nil, apierrors.NewBadRequest("no namespace on request")
+	}
+	answer := &authorization.SelfSubjectRulesReview{}
+	resolver, ok := authz.(authorizer.RuleResolver)
+	if !ok {
+		answer.Status = authorization.SubjectRulesReviewStatus{Incomplete: true, EvaluationError: "the authorizer cannot list rules"}
+		return answer, nil
+	}
+	resources, others, incomplete, err := resolver.RulesFor(ctx, who, r.Spec.Namespace)
+	for _, rule := range resources {
+		answer.Status.ResourceRules = append(answer.Status.ResourceRules, authorization.ResourceRule{
+			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),
+		})
+	}
+	for _, rule := range others {
+		answer.Status.NonResourceRules = append(answer.Status.NonResourceRules, authorization.NonResourceRule{
+			Verbs: rule.GetVerbs(), NonResourceURLs: rule.GetNonResourceURLs(),
+		})
+	}
+	answer.Status.Incomplete = incomplete
+	if err != nil {
+		answer.Status.EvaluationError = err.Error()
+	}
+	return answer, nil
 }
 
 func subject(spec authorization.SubjectAccessReviewSpec) user.Info {

@@ -48,15 +48,7 @@ var serviceStatusRules = rules{
 // type need not know what came with the old one.
 func dropServiceFields(s, old *core.Service) {
 	if hasClusterIP(old) && !hasClusterIP(s) {
-		if s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
-		}
-		if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
-			s.Spec.IPFamilies = nil
-		}
-		if reflect.DeepEqual(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
-			s.Spec.IPFamilyPolicy = nil
-		}
+		dropAddressFields(s, old)
 	}
 	if hasNodePorts(old) && !hasNodePorts(s) && keepsNodePorts(s, old) {
 		for i := range s.Spec.Ports {
@@ -66,19 +58,36 @@ func dropServiceFields(s, old *core.Service) {
 	if hasHealthPort(old) && !hasHealthPort(s) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort {
 		s.Spec.HealthCheckNodePort = 0
 	}
-	if old.Spec.Type == core.ServiceTypeLoadBalancer && s.Spec.Type != core.ServiceTypeLoadBalancer {
-		if reflect.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
-			s.Spec.AllocateLoadBalancerNodePorts = nil
-		}
-		if reflect.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-			s.Spec.LoadBalancerClass = nil
-		}
-	}
 	if serviceapi.ExternallyAccessible(old) && !serviceapi.ExternallyAccessible(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
 		s.Spec.ExternalTrafficPolicy = ""
 	}
 	if s.Spec.Type != core.ServiceTypeLoadBalancer {
-		s.Status.LoadBalancer = core.LoadBalancerStatus{}
+		dropBalancerFields(s, old)
+	}
+}
+
+func dropAddressFields(s, old *core.Service) {
+	if s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+	}
+	if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
+		s.Spec.IPFamilies = nil
+	}
+	if reflect.DeepEqual(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
+		s.Spec.IPFamilyPolicy = nil
+	}
+}
+
+func dropBalancerFields(s, old *core.Service) {
+	s.Status.LoadBalancer = core.LoadBalancerStatus{}
+	if old.Spec.Type != core.ServiceTypeLoadBalancer {
+		return
+	}
+	if reflect.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+		s.Spec.AllocateLoadBalancerNodePorts = nil
+	}
+	if reflect.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		s.Spec.LoadBalancerClass = nil
 	}
 }
 

@@ -35,6 +35,22 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
+// must ends the test unless what it is given worked.
+func must[T any](t *testing.T) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		ok(t, err)
+		return value
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -44,10 +60,7 @@ func testContext(t *testing.T) context.Context {
 func TestLoopsCreateListAndWatchEveryKindInProcess(t *testing.T) {
 	s := testkit.StartAPIServer(t)
 	ctx := testContext(t)
-	client, err := kubernetes.NewForConfig(s.ClientConfig("deployment"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(s.ClientConfig("deployment")))
 	factory := informers.NewSharedInformerFactory(client, 0)
 	pods, deployments := factory.Core().V1().Pods().Lister(), factory.Apps().V1().Deployments().Lister()
 	replicaSets, nodes := factory.Apps().V1().ReplicaSets().Lister(), factory.Core().V1().Nodes().Lister()
@@ -56,24 +69,17 @@ func TestLoopsCreateListAndWatchEveryKindInProcess(t *testing.T) {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	options := metav1.CreateOptions{}
-	must(client.CoreV1().Pods("default").Create(ctx, pod("a"), options))
-	d, err := client.AppsV1().Deployments("default").Create(ctx, deployment("web", 3), options)
-	must(d, err)
-	must(client.AppsV1().ReplicaSets("default").Create(ctx, &appsv1.ReplicaSet{
+	must[*corev1.Pod](t)(client.CoreV1().Pods("default").Create(ctx, pod("a"), options))
+	d := must[*appsv1.Deployment](t)(client.AppsV1().Deployments("default").Create(ctx, deployment("web", 3), options))
+	must[*appsv1.ReplicaSet](t)(client.AppsV1().ReplicaSets("default").Create(ctx, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-1"},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template},
 	}, options))
-	must(client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, options))
-	must(client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, options))
-	must(client.CoordinationV1().Leases("kube-node-lease").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, options))
-	must(client.CoreV1().Events("default").Create(ctx, &corev1.Event{
+	must[*corev1.Node](t)(client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, options))
+	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, options))
+	must[*coordinationv1.Lease](t)(client.CoordinationV1().Leases("kube-node-lease").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, options))
+	must[*corev1.Event](t)(client.CoreV1().Events("default").Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "e"}, InvolvedObject: corev1.ObjectReference{Namespace: "default", Name: "a", Kind: "Pod"},
 	}, options))
 

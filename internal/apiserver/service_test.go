@@ -31,34 +31,29 @@ func TestServicesGetAddressesOfTheRangeEachItsOwn(t *testing.T) {
 	s := testkit.StartAPIServer(t, func(_ testing.TB, c *apiserver.Config) { c.ServiceClusterIPRange = "10.7.0.0/29" })
 	ctx := testContext(t)
 	services := s.Client.CoreV1().Services("default")
-	first, err := services.Create(ctx, service("kubernetes"), metav1.CreateOptions{})
-	if err != nil || first.Spec.ClusterIP != "10.7.0.1" {
-		t.Fatalf("kubernetes: %v, %v", first.Spec, err)
+	first := must[*corev1.Service](t)(services.Create(ctx, service("kubernetes"), metav1.CreateOptions{}))
+	if first.Spec.ClusterIP != "10.7.0.1" {
+		t.Fatalf("kubernetes: %v", first.Spec)
 	}
 	// 8 addresses: network, broadcast, kubernetes, and 5 to give away.
 	seen := map[string]bool{}
 	for i := range 5 {
-		got, err := services.Create(ctx, service(fmt.Sprint("web", i)), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must[*corev1.Service](t)(services.Create(ctx, service(fmt.Sprint("web", i)), metav1.CreateOptions{}))
 		ip := got.Spec.ClusterIP
 		if seen[ip] || !netip.MustParsePrefix("10.7.0.0/29").Contains(netip.MustParseAddr(ip)) || ip == first.Spec.ClusterIP {
 			t.Errorf("address %s", ip)
 		}
-		if seen[ip] = true; len(got.Spec.ClusterIPs) != 1 || got.Spec.ClusterIPs[0] != ip || got.Spec.IPFamilies[0] != "IPv4" || *got.Spec.IPFamilyPolicy != "SingleStack" {
-			t.Errorf("fields: %+v", got.Spec)
+		seen[ip] = true
+		if fields := fmt.Sprintf("%v %v %v", got.Spec.ClusterIPs, got.Spec.IPFamilies, *got.Spec.IPFamilyPolicy); fields != "["+ip+"] [IPv4] SingleStack" {
+			t.Errorf("fields: %s", fields)
 		}
 	}
-	if _, err = services.Create(ctx, service("full"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), `failed to allocate a serviceIP for Service "full": range is full`) {
+	_, err := services.Create(ctx, service("full"), metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), `failed to allocate a serviceIP for Service "full": range is full`) {
 		t.Errorf("when the range is full: %v", err)
 	}
-	if err := services.Delete(ctx, "web0", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = services.Create(ctx, service("again"), metav1.CreateOptions{}); err != nil {
-		t.Errorf("a released address is not given away: %v", err)
-	}
+	ok(t, services.Delete(ctx, "web0", metav1.DeleteOptions{}))
+	must[*corev1.Service](t)(services.Create(ctx, service("again"), metav1.CreateOptions{})) // with the address that was released
 	outside := service("outside")
 	outside.Spec.ClusterIP = "10.8.0.1"
 	if _, err = services.Create(ctx, outside, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "the provided IP (10.8.0.1) is not in the valid range. The range of valid IPs is 10.7.0.0/29") {
@@ -85,51 +80,55 @@ func TestAServiceThatFailsKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestAServiceChangesItsType(t *testing.T) {
+// patchService changes Service web.
+func patchService(t *testing.T, s *testkit.APIServer, text string) (*corev1.Service, error) {
+	return s.Client.CoreV1().Services("default").Patch(testContext(t), "web", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{})
+}
+
+func TestNodePortsBelongToOneServiceWhileItHasThem(t *testing.T) {
 	s := testkit.StartAPIServer(t)
 	ctx := testContext(t)
 	services := s.Client.CoreV1().Services("default")
-	created, err := services.Create(ctx, service("web"), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	patch := func(text string) (*corev1.Service, error) {
-		return services.Patch(ctx, "web", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{})
-	}
-	got, err := patch(`{"spec":{"type":"NodePort"}}`)
-	if err != nil || got.Spec.Ports[0].NodePort < 30000 || got.Spec.ClusterIP != created.Spec.ClusterIP {
-		t.Fatalf("node port: %+v, %v", got.Spec, err)
-	}
+	created := must[*corev1.Service](t)(services.Create(ctx, service("web"), metav1.CreateOptions{}))
+	got := must[*corev1.Service](t)(patchService(t, s, `{"spec":{"type":"NodePort"}}`))
 	port := got.Spec.Ports[0].NodePort
-	other := service("other")
-	other.Spec.Type, other.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
-	if _, err = services.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.ports[0].nodePort: Invalid value: "+fmt.Sprint(port)+": provided port is already allocated") {
-		t.Errorf("the same node port: %v", err)
+	if port < 30000 || port > 32767 || got.Spec.ClusterIP != created.Spec.ClusterIP {
+		t.Fatalf("node port: %+v", got.Spec)
 	}
-	other.Spec.Ports[0].NodePort = 80
-	if _, err = services.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "provided port is not in the valid range. The range of valid ports is 30000-32767") {
-		t.Errorf("a node port outside: %v", err)
+	other := service("other")
+	other.Spec.Type = corev1.ServiceTypeNodePort
+	for asked, want := range map[int32]string{
+		port: fmt.Sprintf("spec.ports[0].nodePort: Invalid value: %d: provided port is already allocated", port),
+		80:   "provided port is not in the valid range. The range of valid ports is 30000-32767",
+	} {
+		other.Spec.Ports[0].NodePort = asked
+		if _, err := services.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("node port %d: %v", asked, err)
+		}
 	}
 	// The text it was created from, applied again, changes nothing.
 	again := service("web")
 	again.Spec.Type = corev1.ServiceTypeNodePort
-	if got, err = services.Update(ctx, again, metav1.UpdateOptions{}); err != nil || got.Spec.ClusterIP != created.Spec.ClusterIP || got.Spec.Ports[0].NodePort != port {
-		t.Errorf("updated without what was allocated: %+v, %v", got, err)
+	if got = must[*corev1.Service](t)(services.Update(ctx, again, metav1.UpdateOptions{})); got.Spec.ClusterIP != created.Spec.ClusterIP || got.Spec.Ports[0].NodePort != port {
+		t.Errorf("updated without what was allocated: %+v", got)
 	}
-	if got, err = patch(`{"spec":{"type":"ClusterIP"}}`); err != nil || got.Spec.Ports[0].NodePort != 0 {
-		t.Errorf("back: %+v, %v", got.Spec, err)
+	if got = must[*corev1.Service](t)(patchService(t, s, `{"spec":{"type":"ClusterIP"}}`)); got.Spec.Ports[0].NodePort != 0 {
+		t.Errorf("back: %+v", got.Spec)
 	}
 	other.Spec.Ports[0].NodePort = port
-	if _, err = services.Create(ctx, other, metav1.CreateOptions{}); err != nil {
-		t.Errorf("the node port was not released: %v", err)
-	}
-	if got, err = patch(`{"spec":{"type":"ExternalName","externalName":"example.com"}}`); err != nil || got.Spec.ClusterIP != "" {
+	must[*corev1.Service](t)(services.Create(ctx, other, metav1.CreateOptions{})) // with the port that was released
+}
+
+func TestAServiceBecomesANameAndGetsAnAddressAgain(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	must[*corev1.Service](t)(s.Client.CoreV1().Services("default").Create(testContext(t), service("web"), metav1.CreateOptions{}))
+	if got, err := patchService(t, s, `{"spec":{"type":"ExternalName","externalName":"example.com"}}`); err != nil || got.Spec.ClusterIP != "" {
 		t.Errorf("a name only: %+v, %v", got.Spec, err)
 	}
-	if got, err = patch(`{"spec":{"type":"ClusterIP","externalName":null}}`); err != nil || got.Spec.ClusterIP == "" {
+	if got, err := patchService(t, s, `{"spec":{"type":"ClusterIP","externalName":null}}`); err != nil || got.Spec.ClusterIP == "" {
 		t.Errorf("an address again: %+v, %v", got.Spec, err)
 	}
-	if _, err = patch(`{"spec":{"clusterIP":"10.96.0.77","clusterIPs":["10.96.0.77"]}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "may not change once set") {
+	if _, err := patchService(t, s, `{"spec":{"clusterIP":"10.96.0.77","clusterIPs":["10.96.0.77"]}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "may not change once set") {
 		t.Errorf("changing the address: %v", err)
 	}
 }

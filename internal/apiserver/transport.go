@@ -203,7 +203,7 @@ func (s *stream) finish(cause error) {
 	if s.done == nil {
 		s.done = cause
 	}
-	if s.status == 0 && s.done == io.EOF {
+	if s.status == 0 && errors.Is(s.done, io.EOF) {
 		s.start(http.StatusOK)
 	}
 	if s.status == 0 && !s.broken {
