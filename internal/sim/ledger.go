@@ -35,8 +35,9 @@ type ledger struct {
 
 type account struct {
 	ceiling, floor int
-	lost           int // available Pods gone by other hands
-	more           int // Pods that came by other ways than a create that was heard
+	lost           int  // available Pods gone by other hands
+	more           int  // Pods that came by other ways than a create that was heard
+	historyLost    bool // a user deleted one of its ReplicaSets
 }
 
 func newLedger(w *world) *ledger {
@@ -70,7 +71,29 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.deploymentChanged(before, after)
 	case pods:
 		l.podChanged(before, after)
-	case replicaSets, nodes:
+	case replicaSets:
+		l.replicaSetChanged(before, after)
+	case nodes:
+	}
+}
+
+// replicaSetChanged books the Pods of a ReplicaSet that its Deployment loses, and
+// forgets the Deployment's revision where a user deletes its history.
+func (l *ledger) replicaSetChanged(before, after object) {
+	if before == nil {
+		return
+	}
+	d := metav1.GetControllerOfNoCopy(before)
+	if d == nil || l.accounts[d.UID] == nil || after != nil && metav1.GetControllerOfNoCopy(after) != nil {
+		return
+	}
+	for _, o := range l.w.api.objects[pods] {
+		if metav1.IsControlledBy(o, before) && l.w.isAvailable(o.(*v1.Pod), before.(*apps.ReplicaSet)) {
+			l.accounts[d.UID].lost++
+		}
+	}
+	if l.w.caller == nil || l.w.caller.loop != "deployment" {
+		l.accounts[d.UID].historyLost = true
 	}
 }
 
@@ -257,6 +280,12 @@ func (w *world) judge(s *syncing, r request) {
 		return
 	}
 	target := w.api.objects[r.res][r.key]
+	w.targetServed = false
+	if pod, ok := target.(*v1.Pod); ok {
+		if _, rs := w.ledger.accountOf(pod); rs != nil {
+			w.targetServed = w.isAvailable(pod, rs)
+		}
+	}
 	switch s.loop {
 	case "replicaset", "deployment":
 		w.judgeOwner(s, r, target)
@@ -386,7 +415,7 @@ func (w *world) judgeCount(s *syncing, r request) {
 	if r.verb == "create" && have.active > a.ceiling+a.more {
 		w.breach("%s has %d Pods, above the ceiling of %d (and %d adopted or unheard of)", keyOf(d), have.active, a.ceiling, a.more)
 	}
-	if r.verb == "delete" && have.available+a.lost < a.floor {
+	if r.verb == "delete" && w.targetServed && have.available+a.lost < a.floor {
 		w.breach("%s has %d available Pods, below the floor of %d (%d were lost)", keyOf(d), have.available, a.floor, a.lost)
 	}
 }
@@ -427,7 +456,12 @@ func (w *world) revisionsGrow(res resource, before, after object) {
 	}
 	old, had := revisionOf(before)
 	now, has := revisionOf(after)
-	if had && (!has || now < old) {
+	if !had || has && now >= old {
+		return
+	}
+	if a := w.ledger.accounts[after.GetUID()]; a != nil && a.historyLost {
+		a.historyLost = false // revisions are counted from the ReplicaSets, as upstream does
+	} else {
 		w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
 	}
 }

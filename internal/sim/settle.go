@@ -15,6 +15,9 @@ const (
 	// faults have stopped.
 	settleSyncs = 4000
 	settleTime  = 2 * time.Hour
+	// quietTime without any change is convergence: longer than any back-off and any
+	// deadline of a rollout.
+	quietTime = 11 * time.Minute
 	// restTime is for how long nothing may move afterwards.
 	restTime = 20 * time.Minute
 )
@@ -43,6 +46,9 @@ func (w *world) makePossible() {
 			w.makeNode(name, 20_000)
 		}
 	}
+	for _, n := range listOf[*v1.Node](w.api, nodes) {
+		change(w.api, nodes, n, false, func(n *v1.Node) { n.Spec.Unschedulable = false })
+	}
 	for _, d := range listOf[*apps.Deployment](w.api, deployments) {
 		if d.DeletionTimestamp != nil || imageOf(d.Spec.Template) != badImage && !d.Spec.Paused {
 			continue
@@ -60,8 +66,10 @@ func (w *world) makePossible() {
 // converge works until no key is ready, no watch behind, the agent has nothing to
 // do, and the waits that are left change nothing.
 func (w *world) converge() bool {
+	// What the wall clock tells must be past all that was written before it jumped.
+	patience := quietTime + w.jumped
 	syncs, until := 0, w.clock.passed+settleTime+2*w.jumped
-	for quiet := 0; quiet < 40; {
+	for moved := w.clock.passed; w.clock.passed <= moved+patience; {
 		before := w.api.revs
 		for {
 			w.deliverAll()
@@ -78,15 +86,14 @@ func (w *world) converge() bool {
 				return false
 			}
 		}
-		moved := w.agentsActHealthy()
-		if moved || w.api.revs != before {
-			quiet = 0
+		if w.agentsActHealthy() || w.api.revs != before {
+			moved = w.clock.passed
 			continue
 		}
 		if !w.passToNextWait() {
+			w.pass(moved + patience - w.clock.passed)
 			return true
 		}
-		quiet++
 		if w.clock.passed > until {
 			w.breach("does not converge within %s", until)
 			return false

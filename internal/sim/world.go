@@ -49,16 +49,17 @@ type world struct {
 	ledger  *ledger
 	life    *life
 
-	caller    *syncing // whose request takes effect now; nil: a user's or the agent's
-	calling   string   // its verb
-	mayBreach string   // what the request under way would break if it took effect
-	step      int
-	writes    int
-	nested    int
-	jumped    time.Duration
-	broken    string
-	brokenAt  int
-	trace     []string
+	caller       *syncing // whose request takes effect now; nil: a user's or the agent's
+	calling      string   // its verb
+	targetServed bool     // the Pod it is about was available
+	mayBreach    string   // what the request under way would break if it took effect
+	step         int
+	writes       int
+	nested       int
+	jumped       time.Duration
+	broken       string
+	brokenAt     int
+	trace        []string
 }
 
 // Run makes one run.

@@ -116,10 +116,8 @@ func (c *Controller) adopt(ctx context.Context, key string, d *apps.Deployment, 
 	patch := ownerPatch(&a.ReplicaSet.ObjectMeta, metav1.NewControllerRef(d, kind))
 	rs, err := c.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, a.ReplicaSet.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		return loop.ErrStale
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return loop.ErrStale // one without a controller wakes nobody when it goes: look again
 	case err != nil:
 		return fmt.Errorf("adopt ReplicaSet %s: %w", a.ReplicaSet.Name, err)
 	}

@@ -104,10 +104,8 @@ func (c *Controller) adopt(ctx context.Context, key string, rs *apps.ReplicaSet,
 	patch := ownerPatch(&a.Pod.ObjectMeta, metav1.NewControllerRef(rs, kind))
 	pod, err := c.client.CoreV1().Pods(rs.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		return loop.ErrStale
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return loop.ErrStale // one without a controller wakes nobody when it goes: look again
 	case err != nil:
 		return fmt.Errorf("adopt Pod %s: %w", a.Pod.Name, err)
 	}
