@@ -21,6 +21,9 @@ type Control interface {
 	// Down ends the process: the Pods first, in their grace periods, unless
 	// keepPods. It returns when everything but the process itself has ended.
 	Down(ctx context.Context, keepPods bool, tell Teller) error
+	// Snapshot saves the state to a new file, and returns its path; an empty path
+	// takes a name below the data directory.
+	Snapshot(ctx context.Context, path string) (string, error)
 }
 
 // maxSocketPath is the kernel's limit for the path of a unix socket.
@@ -41,6 +44,14 @@ func serveControl(ctx context.Context, path string, control Control, log *slog.L
 		tell := TellTo(flushing{w, http.NewResponseController(w)})
 		// Going down does not stop because the one who asked went away.
 		tell.Finish(control.Down(context.WithoutCancel(r.Context()), r.FormValue("keepPods") == "true", tell))
+	})
+	mux.HandleFunc("POST /snapshot", func(w http.ResponseWriter, r *http.Request) {
+		tell := TellTo(flushing{w, http.NewResponseController(w)})
+		path, err := control.Snapshot(r.Context(), r.FormValue("path"))
+		if err == nil {
+			tell.Note("%s", path)
+		}
+		tell.Finish(err)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {

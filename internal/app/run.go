@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,6 +48,8 @@ type process struct {
 	failed  chan error // a part that ended by itself
 	downed  chan struct{}
 	downing sync.Mutex
+
+	snapshotFault atomic.Pointer[error] // of the schedule's last one
 }
 
 // Run is the daemon: it starts everything, tells when the node is Ready, and
@@ -154,6 +157,10 @@ func (p *process) startControlPlane(ctx context.Context) error {
 	if p.store, err = store.Open(store.Config{DataDir: p.instance.Path("state"), Log: p.log}); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if err := p.snapshotBeforeUpgrade(ctx); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	p.control.run(p.saveHourly)
 	p.server = "https://" + listener.Addr().String()
 	if err := p.lock.Tell(instance.Holder{PID: pid(), Version: version.Version, Server: p.server, Since: p.since}); err != nil {
 		return err

@@ -44,6 +44,9 @@ func (p *process) Status(ctx context.Context) Status {
 		component("store", p.store.Health(ctx)),
 		component("API server", p.api.Ready()),
 		p.loopsStatus())
+	if fault := p.snapshotFault.Load(); fault != nil {
+		status.Components = append(status.Components, component("hourly snapshot", *fault))
+	}
 	if p.host != nil {
 		p.host.describe(&status)
 	}
