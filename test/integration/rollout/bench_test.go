@@ -51,8 +51,11 @@ func BenchmarkRollout(b *testing.B) {
 		})
 		testkit.WaitFor(b, what, func() error {
 			d, err = deployments.Get(b.Context(), "web", metav1.GetOptions{})
-			if s := d.Status; err != nil || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != *d.Spec.Replicas || s.Replicas != s.UpdatedReplicas || s.AvailableReplicas != s.Replicas {
-				return fmt.Errorf("status %+v: %v", d.Status, err)
+			if err != nil {
+				return err
+			}
+			if s := d.Status; s.ObservedGeneration != d.Generation || s.UpdatedReplicas != *d.Spec.Replicas || s.Replicas != s.UpdatedReplicas || s.AvailableReplicas != s.Replicas {
+				return fmt.Errorf("status %+v", d.Status)
 			}
 			return nil
 		})
