@@ -6,6 +6,9 @@
 // directory that was written by a newer mend, or that cannot be read, is refused
 // with one line that says so, and is left as it is.
 //
+// Without room on the file system it takes no writes, says so, and takes them again
+// when there is ([ReasonNoSpace]); what is there can be read all the while.
+//
 // What it writes: <data-dir>/format (the stamp) and everything in
 // <data-dir>/etcd. Nobody else touches these.
 //

@@ -49,6 +49,7 @@ type Store struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	log    *slog.Logger
+	space  *space
 
 	closing sync.Once
 	closed  error
@@ -80,7 +81,8 @@ func Open(config Config) (*Store, error) {
 		etcd.Close()
 		return nil, err
 	}
-	s := &Store{etcd: etcd, client: v3client.New(etcd.Server), log: config.Log}
+	s := &Store{etcd: etcd, client: v3client.New(etcd.Server), log: config.Log, space: newSpace(dir)}
+	s.client.KV = guarded{KV: s.client.KV, space: s.space}
 	if err := s.disarmAlarms(); err != nil {
 		s.log.Warn("store alarms could not be read", "err", err)
 	}
@@ -108,10 +110,14 @@ func (s *Store) Close() error {
 func (s *Store) Failed() <-chan error { return s.etcd.Err() }
 
 // Health is nil when the store answers a consistent read and accepts writes.
-// The error names what is wrong: no leader, or NOSPACE with the sizes.
+// The error names what is wrong: no leader, no room on the file system, or NOSPACE
+// with the sizes.
 func (s *Store) Health(ctx context.Context) error {
 	if _, err := s.client.Get(ctx, "health"); err != nil {
 		return fmt.Errorf("store does not answer: %w", err)
+	}
+	if err := s.space.check(); err != nil {
+		return err
 	}
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
