@@ -92,7 +92,7 @@ func New(cfg Config) (*Agent, error) {
 	a.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Clock: cfg.Clock, Log: cfg.Log,
 		Events: cfg.Events, IPs: cfg.NodeIPs, Labels: cfg.Labels, Taints: cfg.Taints, Capacity: cfg.Capacity,
-		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen),
+		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen), PodCIDR: cfg.PodCIDR,
 	})
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func (a *Agent) podSeen(obj *v1.Pod) {
 	if p.newer(obj) {
 		p.api = obj
 	}
-	p.orphan = false
+	p.orphan, p.gone = false, false
 	p.mu.Unlock()
 	if !same { // our own write comes back
 		a.loop.Add(string(obj.UID))
@@ -117,7 +117,12 @@ func (a *Agent) forget(p *pod) {
 	p.mu.Lock()
 	p.forgot = true
 	a.reader.Forget(p.state)
+	pod := p.api
 	p.mu.Unlock()
+	// It may be back, if the API's state was restored from before its deletion.
+	if obj, ok, err := a.pods.GetStore().GetByKey(pod.Namespace + "/" + pod.Name); err == nil && ok && obj.(*v1.Pod).UID == p.uid {
+		a.podSeen(obj.(*v1.Pod))
+	}
 }
 
 // PodByName finds a Pod of this node, with the status last generated.

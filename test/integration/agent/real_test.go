@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -244,5 +245,58 @@ func TestRealContainersAreAdopted(t *testing.T) {
 	now := w.until("web", "still Ready", isReady)
 	if now.Status.ContainerStatuses[0].ContainerID != p.Status.ContainerStatuses[0].ContainerID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the container was not adopted: %+v", now.Status.ContainerStatuses[0])
+	}
+}
+
+func TestRealPodsSurviveACrashOfContainerd(t *testing.T) {
+	w := newRealWorld(t)
+	w.create(pod("web"))
+	p := w.until("web", "Ready", isReady)
+	pid := w.pidOf(p)
+	if err := syscall.Kill(w.supervisor.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	// It ends while nobody watches.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.until("web", "restarted", func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.create(pod("next"))
+	w.until("next", "Ready", isReady)
+	w.delete("next")
+	w.untilGone("next")
+}
+
+func TestRealPodOnTheHostsNetwork(t *testing.T) {
+	w := newRealWorld(t)
+	w.create(pod("host", func(p *v1.Pod) {
+		p.Spec.HostNetwork, p.Spec.DNSPolicy = true, v1.DNSClusterFirst
+		p.Spec.Containers[0].Command = []string{"sleep", "1000"}
+	}))
+	p := w.until("host", "Ready", isReady)
+	if p.Status.PodIP != w.config.NodeIP || p.Status.HostIP != w.config.NodeIP {
+		t.Errorf("addresses: %+v", p.Status)
+	}
+	ours, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", w.pidOf(p))); err != nil || theirs != ours {
+		t.Errorf("network namespace %s, ours %s, %v", theirs, ours, err)
+	}
+}
+
+func TestRealImageIsMissing(t *testing.T) {
+	w := newRealWorld(t)
+	created := w.create(pod("bad", from("127.0.0.1:1/none:1")))
+	p := w.until("bad", "ErrImagePull", waitsFor("ErrImagePull"))
+	t.Log(waiting(p).Message)
+	w.untilEvents(created.UID, `Warning Failed Failed to pull image "127.0.0.1:1/none:1": `)
+	w.create(pod("absent", from("mend.local/web:1.0"), func(p *v1.Pod) { p.Spec.Containers[0].Command = []string{"/no/such/program"} }))
+	p = w.until("absent", "a program that is not there", func(p *v1.Pod) bool {
+		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
+	})
+	if end := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; end.Reason != "StartError" || end.ExitCode != 128 {
+		t.Errorf("%+v", end)
 	}
 }

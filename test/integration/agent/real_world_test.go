@@ -94,7 +94,7 @@ func newRealWorld(t testing.TB) *world {
 	if err := builtin.EnsureBuiltin(ctx, filepath.Base(sup.BinDir()), open); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, runtime: runtime, config: agent.Config{
+	w := &world{t: t, runtime: runtime, supervisor: sup, config: agent.Config{
 		Runtime: runtime, Images: images, DataDir: filepath.Join(data, "agent"), LogDir: filepath.Join(data, "pod-logs"),
 		CgroupParent: cfg.CgroupParent, NodeIP: net.Gateway.String(),
 	}}

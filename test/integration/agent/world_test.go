@@ -18,6 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis"
 
 	"mend/internal/agent"
+	"mend/internal/runtime/containerd"
 	"mend/internal/runtime/sim"
 	"mend/internal/testkit"
 )
@@ -31,9 +32,11 @@ type world struct {
 	server  *testkit.APIServer
 	sim     *sim.Runtime // nil where containers are real
 	runtime cri.RuntimeService
-	config  agent.Config
-	agent   *agent.Agent
-	stop    func()
+	// supervisor watches the real containerd.
+	supervisor *containerd.Supervisor
+	config     agent.Config
+	agent      *agent.Agent
+	stop       func()
 }
 
 func newWorld(t testing.TB, rules ...sim.Rule) *world {
