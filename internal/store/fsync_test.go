@@ -2,6 +2,7 @@ package store
 
 import (
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,7 @@ func walSyncs(t *testing.T) uint64 {
 // TestOnlyTestsGoWithoutFsync: no mode of the program can turn it off, because no
 // code outside tests sets what does.
 func TestOnlyTestsGoWithoutFsync(t *testing.T) {
-	if etcdConfig(t.TempDir(), Config{}, newLastWords()).UnsafeNoFsync {
+	if etcdConfig(t.TempDir(), Config{Log: slog.New(slog.DiscardHandler)}, newLastWords()).UnsafeNoFsync {
 		t.Error("fsync is off without being asked")
 	}
 	root := filepath.Join("..", "..")
