@@ -47,6 +47,10 @@ test: build ## unit, properties, in-process with -race, end-to-end smoke
 e2e: build ## the issues' tables at full length, on real containers
 	MEND_E2E=full hack/e2e.sh
 
+.PHONY: sim
+sim: ## the loops in the seeded simulator: SEED=n replays one, SEEDS=n runs many
+	SEED=$(SEED) SEEDS=$(SEEDS) FROM=$(FROM) hack/sim.sh
+
 .PHONY: bench
 bench: build ## figures: start, memory, heal, restart
 	hack/bench.sh

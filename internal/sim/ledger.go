@@ -35,9 +35,8 @@ type ledger struct {
 
 type account struct {
 	ceiling, floor int
-	lost           int  // available Pods gone by other hands
-	more           int  // Pods that came by other ways than a create that was heard
-	historyLost    bool // a user deleted one of its ReplicaSets
+	lost           int // available Pods gone by other hands
+	more           int // Pods that came by other ways than a create that was heard
 }
 
 func newLedger(w *world) *ledger {
@@ -77,8 +76,7 @@ func (l *ledger) changed(res resource, before, after object) {
 	}
 }
 
-// replicaSetChanged books the Pods of a ReplicaSet that its Deployment loses, and
-// forgets the Deployment's revision where a user deletes its history.
+// replicaSetChanged books the Pods of a ReplicaSet that its Deployment loses.
 func (l *ledger) replicaSetChanged(before, after object) {
 	if before == nil {
 		return
@@ -91,9 +89,6 @@ func (l *ledger) replicaSetChanged(before, after object) {
 		if metav1.IsControlledBy(o, before) && l.w.isAvailable(o.(*v1.Pod), before.(*apps.ReplicaSet)) {
 			l.accounts[d.UID].lost++
 		}
-	}
-	if l.w.caller == nil || l.w.caller.loop != "deployment" {
-		l.accounts[d.UID].historyLost = true
 	}
 }
 
@@ -459,11 +454,7 @@ func (w *world) revisionsGrow(res resource, before, after object) {
 	if !had || has && now >= old {
 		return
 	}
-	if a := w.ledger.accounts[after.GetUID()]; a != nil && a.historyLost {
-		a.historyLost = false // revisions are counted from the ReplicaSets, as upstream does
-	} else {
-		w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
-	}
+	w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
 }
 
 func revisionOf(o object) (int, bool) {

@@ -47,6 +47,18 @@ func revisionOf(rs *apps.ReplicaSet) (int64, bool) {
 	return n, err == nil
 }
 
+// recordedRevision is the Deployment's own revision, 0 if it has none: without it
+// a Deployment whose ReplicaSets are all gone (paused, and no history kept) would
+// count from 1 again. One that was never worked on brought its annotation along
+// from another cluster, where it means something else.
+func (r *rollout) recordedRevision() int64 {
+	n, err := strconv.ParseInt(r.d.Annotations[revisionAnnotation], 10, 64)
+	if err != nil || r.d.Status.ObservedGeneration == 0 {
+		return 0
+	}
+	return n
+}
+
 // latestOld is the old ReplicaSet of the highest revision; nil if there is none.
 func (r *rollout) latestOld() (latest *apps.ReplicaSet, revision int64) {
 	for _, f := range r.old {
@@ -80,6 +92,9 @@ func (r *rollout) numberCurrent() {
 	had, ok := revisionOf(r.current.rs)
 	if !ok || had > highest {
 		return
+	}
+	if had == 0 {
+		highest = max(highest, r.recordedRevision())
 	}
 	r.current.annotate(revisionAnnotation, strconv.FormatInt(highest+1, 10))
 	if text := r.current.rs.Annotations[revisionAnnotation]; text != "" {

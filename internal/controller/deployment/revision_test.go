@@ -88,12 +88,29 @@ func TestTheRevisionBeforeIsTheHighestReadableOne(t *testing.T) {
 		rollTo(&o, 6)
 		return plan(o, start).Actions[0].(Create).ReplicaSet.Annotations
 	}
-	inherits, own := stamps("1", 10, 13), stamps("1", 10, 13)
+	inherits, own := stamps("3", 10, 13), stamps("3", 10, 13) // the Deployment was at 2
 	inherits[inheritedAnnotation], own[causeAnnotation] = "plain", "odd"
 	if diff := cmp.Diff(inherits, first("plain", odd, plain)); diff != "" {
 		t.Errorf("after one of no revision (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(own, first("odd", odd)); diff != "" {
 		t.Errorf("after one of an unreadable revision (-want +got):\n%s", diff)
+	}
+}
+
+// The simulator found a paused Deployment without history that counted from 1
+// again: its last ReplicaSet had been cleaned up.
+func TestRevisionsGrowWhenNoReplicaSetIsLeft(t *testing.T) {
+	first := func(observed int64) string {
+		d := settled().Deployment
+		d.Status.ObservedGeneration = observed
+		d.Annotations = map[string]string{revisionAnnotation: "7"}
+		return plan(Observed{Deployment: d}, start).Actions[0].(Create).ReplicaSet.Annotations[revisionAnnotation]
+	}
+	if got := first(2); got != "8" {
+		t.Errorf("the next revision is %q, want 8", got)
+	}
+	if got := first(0); got != "1" {
+		t.Errorf("a Deployment that brings revision 7 along begins with %q, want 1", got)
 	}
 }

@@ -88,7 +88,7 @@ func plan(o Observed, now time.Time) Plan {
 	}
 	var p Plan
 	if rs.DeletionTimestamp == nil && o.Failure == nil {
-		p.Actions = planCount(desired(rs), pods.active, o.PodsOnNode, now)
+		p.Actions = planCount(rs, pods.active, o.PodsOnNode, now)
 	}
 	next := nextStatus(rs, pods, o.Failure, now)
 	p.Recheck = nextAvailable(pods.active, rs.Spec.MinReadySeconds, now)
@@ -160,8 +160,8 @@ func claimed(claim Action) *v1.Pod {
 // planCount closes the gap between the active Pods and the count asked for, at
 // most burst Pods at a time. 3 wanted, 1 active: create 2; 3 wanted, 5 active:
 // delete the 2 that rank first.
-func planCount(want int, active []*v1.Pod, podsOnNode map[string]int, now time.Time) []Action {
-	switch have := len(active); {
+func planCount(rs *apps.ReplicaSet, active []*v1.Pod, podsOnNode map[string]int, now time.Time) []Action {
+	switch want, have := desired(rs), len(active); {
 	case have < want:
 		return []Action{CreatePods{
 			Count: min(want-have, burst),
@@ -169,7 +169,7 @@ func planCount(want int, active []*v1.Pod, podsOnNode map[string]int, now time.T
 		}}
 	case have > want:
 		return []Action{DeletePods{
-			Pods: firstToGo(active, podsOnNode, min(have-want, burst), now),
+			Pods: firstToGo(active, podsOnNode, rs.Spec.MinReadySeconds, min(have-want, burst), now),
 			Why:  fmt.Sprintf("%d Pods where %d are wanted", have, want),
 		}}
 	}

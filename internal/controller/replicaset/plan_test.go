@@ -398,17 +398,25 @@ func TestDeletionRank(t *testing.T) {
 			test.first(first)
 			test.second(second)
 			for _, order := range [][]*v1.Pod{{first, second}, {second, first}} {
-				if got := firstToGo(order, podsOnNode, 1, now); got[0].Name != first.Name {
+				if got := firstToGo(order, podsOnNode, 0, 1, now); got[0].Name != first.Name {
 					t.Errorf("Pod %s goes first, want %s", got[0].Name, first.Name)
 				}
 			}
 		})
 	}
+	t.Run("ready for less than minReadySeconds before available, though it costs more", func(t *testing.T) {
+		fresh, available := readyPod("z"), readyPod("a")
+		chain(readyFor(4*time.Second), annotate("9"), onNode("lonely"))(fresh)
+		chain(readyFor(6*time.Second), onNode("crowded"))(available)
+		if got := firstToGo([]*v1.Pod{available, fresh}, podsOnNode, 5, 1, now); got[0] != fresh {
+			t.Errorf("Pod %s goes first: a floor of one available Pod would break", got[0].Name)
+		}
+	})
 	t.Run("among Pods of about the same age the UID decides", func(t *testing.T) {
 		older, younger := readyPod("a"), readyPod("z")
 		readyFor(7 * time.Second)(older)
 		readyFor(5 * time.Second)(younger)
-		if got := firstToGo([]*v1.Pod{younger, older}, podsOnNode, 1, now); got[0] != older {
+		if got := firstToGo([]*v1.Pod{younger, older}, podsOnNode, 0, 1, now); got[0] != older {
 			t.Errorf("Pod %s goes first, want a", got[0].Name)
 		}
 	})
