@@ -43,7 +43,7 @@ func (w *world) makePossible() {
 	for i := range 2 {
 		name := fmt.Sprint("spare-", i)
 		if w.api.objects[nodes][name] == nil {
-			w.makeNode(name, 20_000)
+			w.makeNode(name, 6000)
 		}
 	}
 	for _, n := range listOf[*v1.Node](w.api, nodes) {

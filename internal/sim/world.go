@@ -83,8 +83,8 @@ func Run(o Options) Result {
 		jumps: w.rng.IntN(4) == 0, lag: w.rng.IntN(3) > 0,
 	}
 	w.note("profile %+v", w.profile)
-	w.makeNode("node-0", 4000)
-	w.makeNode("node-1", 2000)
+	w.makeNode("node-0", 1600)
+	w.makeNode("node-1", 1000)
 	w.begin()
 	for range o.Rounds {
 		w.round()
