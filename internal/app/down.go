@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,8 @@ const (
 	// leftoverGrace is what containers get that a mend left which is not there to
 	// ask any more.
 	leftoverGrace = 10 * time.Second
+	// podsLimit bounds the end of the Pods, whatever grace they ask for.
+	podsLimit = 15 * time.Minute
 	// endLimit bounds the end of everything once the Pods' grace is over.
 	endLimit = time.Minute
 )
@@ -33,16 +36,18 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 		return errors.New("mend is going down already")
 	}
 	p.log.Info("going down", "keepPods", keepPods)
-	tell.Doing("stopping the node's agent")
-	p.nodes.end()
-	if p.host != nil && !keepPods {
+	if !keepPods {
 		tell.Doing("ending the Pods in their grace periods")
-		if err := p.host.endPods(ctx); err != nil {
+		if err := p.endPods(ctx); err != nil {
 			// Purge and the next start deal with what is left; to stay up half
 			// ended helps nobody.
 			p.log.Error("ending the Pods", "err", err)
 			tell.Note("some Pods did not end: %v", err)
 		}
+	}
+	tell.Doing("stopping the node's agent")
+	p.nodes.end()
+	if p.host != nil && !keepPods {
 		tell.Doing("ending containerd")
 		limited, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
@@ -53,6 +58,20 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 	tell.Doing("closing the state")
 	close(p.downed)
 	return nil
+}
+
+// endPods ends the Pods of all nodes at once, each in its own grace period; the
+// API keeps them, so that the next start runs them again.
+func (p *process) endPods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, podsLimit)
+	defer cancel()
+	errs := make([]error, len(p.agents))
+	var ending sync.WaitGroup
+	for i, one := range p.agents {
+		ending.Go(func() { errs[i] = one.StopPods(ctx) })
+	}
+	ending.Wait()
+	return errors.Join(errs...)
 }
 
 // EndLeftovers ends the containers and the containerd of a mend that is not

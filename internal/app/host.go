@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -65,6 +67,19 @@ func (h *host) start(ctx context.Context) error {
 	return h.reclaim(ctx)
 }
 
+// close shuts others out: of the run directory, and of the port on which a mend
+// that was killed had served the samples, which anybody may have taken since.
+func (h *host) close() error {
+	run := h.p.instance.RunDir()
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(run, 0o700); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(RegistryDir(h.p.instance), "docker.io"))
+}
+
 // reclaim frees the addresses of sandboxes that a kill left half made.
 func (h *host) reclaim(ctx context.Context) error {
 	if h.network == nil {
@@ -82,6 +97,9 @@ func (h *host) reclaim(ctx context.Context) error {
 }
 
 func (h *host) startBuiltin(ctx context.Context) error {
+	if err := h.close(); err != nil {
+		return err
+	}
 	var err error
 	if h.network, err = network.Setup(ctx, networkConfig(h.p.instance, h.p)); err != nil {
 		return fmt.Errorf("Pod network: %w", err)

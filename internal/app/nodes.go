@@ -132,7 +132,7 @@ func (p *process) startAgent(config agent.Config) error {
 	if err != nil {
 		return err
 	}
-	p.nodeNames = append(p.nodeNames, config.NodeName)
+	p.nodeNames, p.agents = append(p.nodeNames, config.NodeName), append(p.agents, made)
 	p.nodes.run(func(ctx context.Context) {
 		if err := made.Run(ctx); err != nil {
 			p.fail(fmt.Errorf("the agent of node %s ended: %w", config.NodeName, err))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/record"
 
+	"mend/internal/agent"
 	"mend/internal/apiserver"
 	"mend/internal/controller/apiservice"
 	"mend/internal/instance"
@@ -42,6 +43,7 @@ type process struct {
 	host       *host // nil with simulated nodes
 	kubelets   kubelets
 	nodeNames  []string
+	agents     []*agent.Agent
 
 	nodes, loops, control *stage
 

@@ -78,7 +78,7 @@ func (before inventory) added(now inventory, id string) []string {
 }
 
 var (
-	instanceName = regexp.MustCompile(`mend[-/]([0-9a-f]{6})(?:\b|/)`)
+	instanceName = regexp.MustCompile(`\bm(?:end[-/])?([0-9a-f]{6})\b`)
 	ownCgroup    = regexp.MustCompile(`/mend-[0-9a-f]{6}`)
 )
 
@@ -93,10 +93,11 @@ func processes() ([]string, error) {
 		}
 		text := string(bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
 		cgroup, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
-		if in := ownCgroup.Find(cgroup); in != nil {
-			text += " in " + string(in)
+		group := ownCgroup.Find(cgroup)
+		if group != nil {
+			text += " in " + string(group)
 		}
-		if strings.Contains(text, "mend-") && !strings.Contains(text, "walkthrough") {
+		if (group != nil || strings.Contains(text, "mend-walk-")) && !strings.Contains(text, "walkthrough") {
 			found = append(found, filepath.Base(dir)+" "+text)
 		}
 	}
@@ -172,7 +173,7 @@ func files() ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/run/mend", "/run/mend/*", "/run/containerd", "/run/netns/*", "/var/run/netns/*",
 		"/var/lib/cni", "/var/lib/containerd", "/var/lib/mend", "/etc/cni", "/etc/containerd", "/opt/cni", "/opt/containerd",
-		"/run/runc", "/var/log/pods", "/var/log/containers", "/dev/shm/*", filepath.Join(os.TempDir(), "*mend*")} {
+		"/run/runc", "/var/log/pods", "/var/log/containers", "/dev/shm/*", filepath.Join(os.TempDir(), "mend-walk-*")} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err
