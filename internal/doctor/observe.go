@@ -37,6 +37,8 @@ type Observed struct {
 	WriteError      error
 	DiskFree        uint64
 	DiskKnown       bool
+	// HasState is set when the data directory holds a state already.
+	HasState bool
 }
 
 // Observe reads the machine. It changes nothing on it: the data directory is
@@ -46,6 +48,8 @@ func Observe(want Wanted) Observed {
 	seen.PortError = tryListen(want.APIAddress)
 	parent := nearestExisting(want.DataDir)
 	seen.WriteError = unix.Access(parent, unix.W_OK|unix.X_OK)
+	_, err := instance.Find(want.DataDir)
+	seen.HasState = err == nil
 	var stat unix.Statfs_t
 	if unix.Statfs(parent, &stat) == nil {
 		seen.DiskKnown, seen.DiskFree = true, stat.Bavail*uint64(stat.Bsize)

@@ -51,7 +51,9 @@ func examineFiles(seen Observed) []Problem {
 		what, mend, _ := strings.Cut(seen.ExecError.Error(), ": ")
 		problems = append(problems, Problem{what, mend})
 	}
-	if seen.DiskKnown && seen.DiskFree < minDisk {
+	// What is there already starts on a full disk too: Pods run on, and the API is
+	// read-only until there is room.
+	if seen.DiskKnown && seen.DiskFree < minDisk && !seen.HasState {
 		problems = append(problems, Problem{
 			fmt.Sprintf("%d MiB are free for %s, %d MiB are needed", seen.DiskFree>>20, seen.DataDir, minDisk>>20),
 			"free some space, or name another place with --data-dir"})

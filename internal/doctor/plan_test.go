@@ -41,6 +41,7 @@ func TestExamine(t *testing.T) {
 		{"port forbidden", func(o *Observed) { o.PortError = syscall.EACCES }, []string{"cannot be listened on (permission denied)"}},
 		{"read-only data directory", func(o *Observed) { o.WriteError = syscall.EROFS }, []string{"read-only file system"}},
 		{"full disk", func(o *Observed) { o.DiskFree = 100 << 20 }, []string{"100 MiB are free"}},
+		{"full disk below a state that is there", func(o *Observed) { o.DiskFree, o.HasState = 100<<20, true }, nil},
 		{"unknown disk", func(o *Observed) { o.DiskKnown, o.DiskFree = false, 0 }, nil},
 		{"noexec", func(o *Observed) { o.ExecError = errors.New("x is noexec: remount") }, []string{"x is noexec: remount"}},
 		{"no cgroups", func(o *Observed) { o.CgroupVersion, o.Controllers = 0, nil }, []string{"mount -t cgroup2"}},

@@ -73,9 +73,13 @@ func Open(config Config) (*Store, error) {
 	}
 	dir := filepath.Join(config.DataDir, "etcd")
 	last := newLastWords()
-	etcd, err := start(etcdConfig(dir, config, last), last)
+	var etcd *embed.Etcd
+	err := checkLog(dir)
+	if err == nil {
+		etcd, err = start(etcdConfig(dir, config, last), last)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("store: %s cannot be opened: %s; restore it from a backup, or move it away to begin with an empty cluster", dir, oneLine(err))
+		return nil, fmt.Errorf("store: %s cannot be opened: %s; mend snapshot restore brings back what mend snapshot list shows, or move it away to begin with an empty cluster", dir, oneLine(err))
 	}
 	if err := stampFormat(config.DataDir); err != nil {
 		etcd.Close()
