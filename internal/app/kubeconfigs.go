@@ -1,7 +1,11 @@
 package app
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"mend/internal/instance"
 	"mend/internal/kubeconfig"
@@ -17,7 +21,7 @@ func (p *process) writeKubeconfigs(tell Teller) error {
 	if err != nil {
 		return err
 	}
-	if err := instance.WriteFile(p.instance.Kubeconfig(), config, 0o600); err != nil {
+	if err := p.writeOrKeep(p.instance.Kubeconfig(), config); err != nil {
 		return err
 	}
 	owner, err := kubeconfig.Caller()
@@ -43,7 +47,21 @@ func (p *process) writeKubeconfigs(tell Teller) error {
 		return nil
 	}
 	// Remembered so that a purge finds it.
-	return instance.WriteFile(p.instance.Path(kubeconfigNote), []byte(target+"\n"), 0o600)
+	return p.writeOrKeep(p.instance.Path(kubeconfigNote), []byte(target+"\n"))
+}
+
+// writeOrKeep writes a file of the data directory. On a full disk the one of an
+// earlier start stays: mend runs on, read-only, rather than not at all.
+func (p *process) writeOrKeep(path string, data []byte) error {
+	err := instance.WriteFile(path, data, 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	if _, statErr := os.Stat(path); statErr != nil {
+		return err
+	}
+	p.log.Warn("the disk is full; the file of an earlier start stays", "file", path)
+	return nil
 }
 
 // kubeconfigNote is the file in the data directory that says where the caller's
