@@ -1,5 +1,6 @@
-// Package view answers one question for loops that read from shared informers:
-// has the cache already seen what I wrote myself?
+// Package view is what loops that read from shared informers have in common: index
+// functions, the transform that lightens what is cached, and the answer to one
+// question: has the cache already seen what I wrote myself?
 //
 // A loop that acts on a cache which is behind its own last write does the same
 // thing twice: it creates a second Pod for the gap the first one filled. [Writes]

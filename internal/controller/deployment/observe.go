@@ -6,31 +6,17 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"mend/internal/view"
 )
 
-// byController indexes objects by the UID of their controller, and those that
-// have none by their namespace.
+// byController is this loop's index by [view.ByController].
 const byController = "deployment/controller"
-
-func controllerKeys(obj any) ([]string, error) {
-	o, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, err
-	}
-	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
-		return []string{string(owner.UID)}, nil
-	}
-	return []string{orphansOf(o.GetNamespace())}, nil
-}
-
-// orphansOf cannot be a UID: it has a slash.
-func orphansOf(namespace string) string { return "orphans/" + namespace }
 
 // snapshots reads the informers' caches.
 type snapshots struct{ deployments, sets, pods cache.Indexer }
@@ -44,7 +30,7 @@ func (s snapshots) observe(key string) (Observed, bool, error) {
 	}
 	o := Observed{Deployment: obj.(*apps.Deployment)}
 	seen := map[types.UID]bool{} // released between the two reads: in both
-	for _, indexKey := range []string{string(o.Deployment.UID), orphansOf(o.Deployment.Namespace)} {
+	for _, indexKey := range []string{string(o.Deployment.UID), view.OrphansOf(o.Deployment.Namespace)} {
 		objs, err := s.sets.ByIndex(byController, indexKey)
 		if err != nil {
 			return Observed{}, false, err

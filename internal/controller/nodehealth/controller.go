@@ -49,7 +49,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	nodes := env.Informers.Core().V1().Nodes().Informer()
 	pods := env.Informers.Core().V1().Pods().Informer()
 	leases := env.Informers.Coordination().V1().Leases().Informer()
-	if err := pods.AddIndexers(cache.Indexers{byNode: nodeOf}); err != nil {
+	if err := pods.AddIndexers(cache.Indexers{byNode: view.ByNode}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
 	}
 	c := &controller{

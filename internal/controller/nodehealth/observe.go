@@ -16,14 +16,6 @@ import (
 // byNode is this loop's index of Pods.
 const byNode = "nodehealth:spec.nodeName"
 
-func nodeOf(obj any) ([]string, error) {
-	pod, ok := obj.(*v1.Pod)
-	if !ok || pod.Spec.NodeName == "" {
-		return nil, nil
-	}
-	return []string{pod.Spec.NodeName}, nil
-}
-
 // observe returns what there is to know about the node, and false when it does
 // not exist.
 func (c *controller) observe(ctx context.Context, name string) (Observed, bool, error) {

@@ -65,10 +65,10 @@ type Controller struct {
 func newController(env loop.Env) (*Controller, error) {
 	sets := env.Informers.Apps().V1().ReplicaSets().Informer()
 	pods := env.Informers.Core().V1().Pods().Informer()
-	if err := sets.AddIndexers(cache.Indexers{byController: controllerKeys}); err != nil {
+	if err := sets.AddIndexers(cache.Indexers{byController: view.ByController}); err != nil {
 		return nil, fmt.Errorf("index ReplicaSets by controller: %w", err)
 	}
-	if err := pods.AddIndexers(cache.Indexers{byController: controllerKeys}); err != nil {
+	if err := pods.AddIndexers(cache.Indexers{byController: view.ByController}); err != nil {
 		return nil, fmt.Errorf("index Pods by controller: %w", err)
 	}
 	return &Controller{

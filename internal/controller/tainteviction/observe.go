@@ -77,11 +77,3 @@ func (c *controller) nodeHandler(again func(string)) cache.ResourceEventHandler 
 		},
 	}
 }
-
-func nodeOf(obj any) ([]string, error) {
-	pod, ok := obj.(*v1.Pod)
-	if !ok || pod.Spec.NodeName == "" {
-		return nil, nil
-	}
-	return []string{pod.Spec.NodeName}, nil
-}
