@@ -18,7 +18,7 @@ import (
 
 // admissionChain is what upstream's admission plugins do that mend has:
 // NamespaceLifecycle, ServiceAccount (but for the token volume), Priority (but for
-// classes of one's own) and DefaultTolerationSeconds.
+// classes of one's own), RuntimeClass (which knows none) and DefaultTolerationSeconds.
 type admissionChain struct {
 	namespaces *resource
 	accounts   *resource
@@ -69,6 +69,11 @@ func (a *admissionChain) admitNewPod(ctx context.Context, attr admission.Attribu
 	}
 	if err := setPriority(attr, p); err != nil {
 		return err
+	}
+	if class := p.Spec.RuntimeClassName; class != nil {
+		// There are no RuntimeClasses: a Pod that asks for a sandbox of its own
+		// must not quietly run in the ordinary one.
+		return admission.NewForbidden(attr, fmt.Errorf("pod rejected: RuntimeClass %q not found", *class))
 	}
 	defaultTolerations(p)
 	return nil

@@ -19,6 +19,20 @@ import (
 	"mend/internal/testkit"
 )
 
+func TestPrivilegedPodsAreTakenAndRuntimeClassesAreUnknown(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	p := pod("privileged")
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Create(testContext(t), p, metav1.CreateOptions{}))
+
+	p = pod("sandboxed")
+	p.Spec.RuntimeClassName = ptr.To("gvisor")
+	_, err := s.Client.CoreV1().Pods("default").Create(testContext(t), p, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || err.Error() != `pods "sandboxed" is forbidden: pod rejected: RuntimeClass "gvisor" not found` {
+		t.Errorf("RuntimeClass: %v", err)
+	}
+}
+
 func TestANewPodHasUpstreamsDefaults(t *testing.T) {
 	s := testkit.StartAPIServer(t)
 	ctx := testContext(t)

@@ -79,6 +79,7 @@ func New(config Config) (*Server, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
+	allowPrivileged()
 	s := &Server{config: config, backend: newBackend(config.Etcd, config.CompactionInterval)}
 	s.base, s.stop = context.WithCancel(context.Background())
 	if err := s.build(); err != nil {
