@@ -47,17 +47,20 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 	}
 	tell.Doing("stopping the node's agent")
 	p.nodes.end()
+	var ended error
 	if p.host != nil && !keepPods {
 		tell.Doing("ending containerd")
 		limited, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
-		if err := p.host.end(limited); err != nil {
-			return err
+		if ended = p.host.end(limited); ended != nil {
+			p.log.Error("ending containerd", "err", ended)
 		}
 	}
 	tell.Doing("closing the state")
+	// Also after an error: without its agents this process heals nothing any more,
+	// and the next mend down ends what is left.
 	close(p.downed)
-	return nil
+	return ended
 }
 
 // endPods ends the Pods of all nodes at once, each in its own grace period; the

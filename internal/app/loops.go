@@ -67,7 +67,9 @@ func (p *process) startLoops(ctx context.Context) error {
 	}
 	factory.Start(p.loops.ctx.Done())
 	p.loops.run(func(ctx context.Context) { <-ctx.Done(); factory.Shutdown() })
-	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+	limited, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for kind, synced := range factory.WaitForCacheSync(limited.Done()) {
 		if !synced {
 			return fmt.Errorf("informer of %v has no list", kind)
 		}

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,11 +24,16 @@ import (
 
 const clusterDomain = "cluster.local"
 
+// readyLimit bounds each wait of the start: for the informers, the namespaces and the
+// nodes. It is long: after a power cut a slow disk may have a thousand containers to
+// look up.
+const readyLimit = 10 * time.Minute
+
 // startNodes runs the agent of each node of this process and waits until the
 // kubelet APIs listen.
 func (p *process) startNodes(ctx context.Context) error {
 	if err := p.waitNamespaces(ctx); err != nil {
-		return err
+		return fmt.Errorf("waiting for namespace %s: %w", corev1.NamespaceNodeLease, err)
 	}
 	if p.host == nil {
 		return p.startSimulated()
@@ -160,6 +167,8 @@ func hostAddress() string {
 
 // waitReady returns when every node of this process is Ready.
 func (p *process) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
 	client, err := kubernetes.NewForConfig(p.api.ClientConfig("up"))
 	if err != nil {
 		return err
@@ -177,19 +186,27 @@ func (p *process) waitNode(ctx context.Context, client kubernetes.Interface, nam
 	if err != nil {
 		return err
 	}
-	return p.until(ctx, watching, func(object runtime.Object) bool {
+	why := "it has not registered"
+	err = p.until(ctx, watching, func(object runtime.Object) bool {
 		node, ok := object.(*corev1.Node)
 		if !ok {
 			return false
 		}
-		ready, _ := readiness(node)
+		var ready bool
+		ready, why = readiness(node)
 		return ready
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("node %s is not Ready after %s: %s", name, readyLimit, why)
+	}
+	return err
 }
 
 // waitNamespaces returns when the namespaces exist that nodes and people need;
 // the API server makes this one last.
 func (p *process) waitNamespaces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
 	client, err := kubernetes.NewForConfig(p.api.ClientConfig("up"))
 	if err != nil {
 		return err
@@ -213,7 +230,7 @@ func (p *process) until(ctx context.Context, watching watch.Interface, reached f
 		select {
 		case event, ok := <-watching.ResultChan():
 			if !ok {
-				return errors.New("a watch ended while mend started")
+				return cmp.Or(ctx.Err(), errors.New("a watch ended while mend started"))
 			}
 			if event.Type != watch.Error && reached(event.Object) {
 				return nil
