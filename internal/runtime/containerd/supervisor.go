@@ -14,8 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"mend/internal/instance"
 	"mend/internal/runtime/cleanup"
 )
 
@@ -83,7 +82,8 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 	if err := cfg.makeDirs(); err != nil {
 		return nil, err
 	}
-	if err := checkExec(cfg.binParent()); err != nil {
+	// Before containerd fails with something less clear.
+	if err := instance.CheckExec(cfg.binParent()); err != nil {
 		return nil, err
 	}
 	lock, err := cfg.lock()
@@ -106,9 +106,6 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 	s.watchCtx, s.cancel = context.WithCancel(context.Background())
 	go s.watch(first)
 	removeOldBundles(cfg, s.bundleID)
-	if err := releaseText(); err != nil {
-		cfg.Log.Warn("more memory than needed stays in use", "err", err)
-	}
 	return s, nil
 }
 
@@ -149,19 +146,6 @@ func (c Config) dropEarlierBoot() error {
 		}
 	}
 	return os.WriteFile(file, []byte(boot), 0o600)
-}
-
-// checkExec refuses a file system that does not run programs, before containerd fails
-// with something less clear.
-func checkExec(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("look at the file system of %s: %w", dir, err)
-	}
-	if st.Flags&unix.ST_NOEXEC != 0 {
-		return fmt.Errorf("%s is on a file system that is mounted noexec; choose another data directory (--data-dir) or remount it with exec", dir)
-	}
-	return nil
 }
 
 func (s *Supervisor) writeConfig() error {
