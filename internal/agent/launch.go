@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -57,7 +58,7 @@ func (a *Agent) launch(p *pod, act Action) {
 func (a *Agent) fenced(ctx context.Context, p *pod, act Action) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			a.cfg.Log.Error("panic in an action", "do", string(act.Kind), "uid", p.uid, "panic", cause)
+			a.cfg.Log.Error("panic in an action", "do", string(act.Kind), "uid", p.uid, "panic", cause, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
