@@ -44,7 +44,7 @@ test: build ## unit, properties, in-process with -race, end-to-end smoke
 	hack/test.sh
 
 .PHONY: e2e
-e2e: build ## the issues' tables at full length, on real containers
+e2e: build ## the kill tests and others at full length, on real containers
 	MEND_E2E=full hack/e2e.sh
 
 .PHONY: sim

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make e2e: the issues' tables at full length (MEND_E2E=full), or shortened for CI
+# make e2e: the kill tests and others at full length (MEND_E2E=full), or shortened for CI
 # (MEND_E2E=short). bin/mend must have been built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
