@@ -52,6 +52,7 @@ type api struct {
 	revs    int
 	names   int
 	changed func(res resource, before, after object) // after every change; nil: absent
+	stored  func(object)                             // if not nil, is shown every version
 }
 
 func newAPI(now func() time.Time) *api {
@@ -128,6 +129,9 @@ func (a *api) put(res resource, o object) object {
 	o.SetResourceVersion(strconv.Itoa(a.revs))
 	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && hasEndedGrace(o) {
 		return a.drop(res, o)
+	}
+	if a.stored != nil {
+		a.stored(o)
 	}
 	a.objects[res][keyOf(o)] = o
 	a.log[res] = append(a.log[res], event{obj: o})

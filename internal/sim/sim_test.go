@@ -87,6 +87,9 @@ func TestASeedAlwaysTellsTheSameStory(t *testing.T) {
 	for seed := range uint64(20) {
 		first := Run(Options{Seed: seed, Trace: true})
 		again := Run(Options{Seed: seed, Trace: true})
+		if first.Broken != "" {
+			t.Errorf("seed %d: %s", seed, first.Broken)
+		}
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Fatalf("seed %d went two ways (-first +again):\n%.2000s", seed, diff)
 		}

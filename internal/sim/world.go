@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Options say which run is made.
@@ -60,6 +62,7 @@ type world struct {
 	broken       string
 	brokenAt     int
 	trace        []string
+	copies       [][2]object // what was stored, and what it was then
 }
 
 // Run makes one run.
@@ -77,6 +80,9 @@ func Run(o Options) Result {
 		w.ledger.changed(res, before, after)
 		w.revisionsGrow(res, before, after)
 	}
+	if o.Trace {
+		w.api.stored = func(o object) { w.copies = append(w.copies, [2]object{o, clone(o)}) }
+	}
 	w.reseed(0)
 	w.profile = profile{
 		errors: w.rng.IntN(2) == 0, crashes: w.rng.IntN(3) == 0, losses: w.rng.IntN(3) > 0,
@@ -90,7 +96,19 @@ func Run(o Options) Result {
 		w.round()
 	}
 	w.life.kill()
+	w.checkUntouched()
 	return Result{Seed: o.Seed, Broken: w.broken, Step: w.brokenAt, Writes: w.writes, Trace: w.trace}
+}
+
+// checkUntouched compares every object that was ever stored with the copy taken
+// then: caches share it, so a loop that writes to what it was given is found out.
+// Only traced runs pay for the copies.
+func (w *world) checkUntouched() {
+	for _, pair := range w.copies {
+		if !equality.Semantic.DeepEqual(pair[0], pair[1]) {
+			w.breach("somebody wrote into %s of version %s, which caches hold", keyOf(pair[1]), pair[1].GetResourceVersion())
+		}
+	}
 }
 
 // reseed makes the generator of one step.
