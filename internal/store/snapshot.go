@@ -100,9 +100,6 @@ func readSnapshot(path string, w io.Writer) (int64, error) {
 // A crash leaves the old state or the new one; between the two renames, neither, with
 // both complete beside.
 func Restore(snapshot, dataDir string, now time.Time) (kept string, err error) {
-	if err := checkFormat(dataDir); err != nil {
-		return "", err
-	}
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return "", err
 	}
@@ -124,7 +121,7 @@ func Restore(snapshot, dataDir string, now time.Time) (kept string, err error) {
 	if err := os.Rename(filepath.Join(aside, "etcd"), current); err != nil {
 		return kept, err
 	}
-	return kept, errors.Join(stampFormat(dataDir), syncDir(dataDir))
+	return kept, syncDir(dataDir)
 }
 
 // unpackSnapshot writes the database and makes it one of a cluster that has no

@@ -35,8 +35,8 @@ const (
 
 // Config says where the store lives.
 type Config struct {
-	// DataDir is mend's data directory; the store uses its entries "format" and
-	// "etcd" and creates what is missing with mode 0700.
+	// DataDir is the store's own directory, of a format that the caller has checked;
+	// it and "etcd" in it are created with mode 0700 when they are missing.
 	DataDir string
 	// Log receives warnings and errors of the store; nil means slog.Default().
 	Log *slog.Logger
@@ -56,8 +56,8 @@ type Store struct {
 }
 
 // Open starts the store and returns when it serves. It fails with a one-line
-// error when the directory is not writable, was written by a newer mend, or
-// cannot be read; the directory is then unchanged.
+// error when the directory is not writable or cannot be read; the state in it is then
+// unchanged.
 func Open(config Config) (*Store, error) {
 	if config.DataDir == "" {
 		return nil, errors.New("store: no data directory given")
@@ -68,9 +68,6 @@ func Open(config Config) (*Store, error) {
 	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("store: data directory: %w", err)
 	}
-	if err := checkFormat(config.DataDir); err != nil {
-		return nil, err
-	}
 	dir := filepath.Join(config.DataDir, "etcd")
 	last := newLastWords()
 	var etcd *embed.Etcd
@@ -80,10 +77,6 @@ func Open(config Config) (*Store, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: %s cannot be opened: %s; mend snapshot restore brings back what mend snapshot list shows, or move it away to begin with an empty cluster", dir, oneLine(err))
-	}
-	if err := stampFormat(config.DataDir); err != nil {
-		etcd.Close()
-		return nil, err
 	}
 	s := &Store{etcd: etcd, client: v3client.New(etcd.Server), log: config.Log, space: newSpace(dir)}
 	s.client.KV = guarded{KV: s.client.KV, space: s.space}

@@ -48,9 +48,6 @@ func TestWhatWasWrittenIsThereAfterARestart(t *testing.T) {
 	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "1" || got.Kvs[0].ModRevision != put.Header.Revision {
 		t.Errorf("after a restart: %v, %v", got, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "format")); err != nil || string(text) != "1\n" {
-		t.Errorf("stamp: %q, %v", text, err)
-	}
 }
 
 func TestWatchesSeeWritesAndProgress(t *testing.T) {
@@ -115,27 +112,6 @@ func listening(t *testing.T) map[string]bool {
 		}
 	}
 	return found
-}
-
-func TestADirectoryOfANewerMendIsRefusedAndLeftAlone(t *testing.T) {
-	for name, c := range map[string]struct{ stamp, want string }{
-		"newer":    {"99\n", "was written by a newer mend (data format 99, this one knows up to 1)"},
-		"no stamp": {"hello", "should hold a format number and does not"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "format"), []byte(c.stamp), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, err := Open(Config{DataDir: dir, Log: slog.New(slog.DiscardHandler)})
-			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("got %v", err)
-			}
-			if left, _ := os.ReadDir(dir); len(left) != 1 {
-				t.Errorf("the directory now holds %v", left)
-			}
-		})
-	}
 }
 
 func TestADirectoryThatCannotBeUsedIsNamedInOneLine(t *testing.T) {

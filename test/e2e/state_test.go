@@ -90,7 +90,9 @@ func TestBadState(t *testing.T) {
 			return os.WriteFile(path, append(slices.Clone(whole[:8192]), make([]byte, len(whole)-8192)...), 0o600)
 		}, "mend snapshot restore"},
 		{"log gone", filepath.Join(logDir, filepath.Base(logs[0])), func(path string, _ []byte) error { return os.Remove(path) }, "mend snapshot restore"},
-		{"format of a newer mend", "state/format", func(path string, _ []byte) error { return os.WriteFile(path, []byte("99\n"), 0o600) }, "newer mend"},
+		{"format of a newer mend", "format", func(path string, _ []byte) error {
+			return os.WriteFile(path, []byte("mend-data-format 99\n"), 0o600)
+		}, "newer mend"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(c.data(), tt.file)
