@@ -132,6 +132,16 @@ func makeBeneath(root int, sub string) error {
 
 // MountsBelow lists mount points at or below dir, deepest first.
 func (Kernel) MountsBelow(dir string) ([]string, error) {
+	// The kernel's table has real paths. A mount that is missed behind a link would be
+	// emptied with the folder, and a sub-path of a hostPath with it.
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(parent, filepath.Base(dir))
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
 		return nil, err

@@ -287,6 +287,38 @@ func TestSubPathDoesNotLeaveItsVolume(t *testing.T) {
 	}
 }
 
+func TestWhatIsMountedBehindALinkIsNotEmptied(t *testing.T) {
+	needRoot(t)
+	m := manager(t, Kernel{})
+	real, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	m.Host.PodsDir = link
+	t.Cleanup(func() {
+		if err := (Kernel{}).UnmountBelow(real); err != nil {
+			t.Error(err)
+		}
+	})
+	theirs := t.TempDir()
+	file := filepath.Join(theirs, "dir", "file")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Mounter.SubPath(theirs, "dir", filepath.Join(m.Host.PodDir("uid"), "volume-subpaths", "v", "c", "0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.TearDown("uid"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
+		t.Errorf("the file on the host: %q, %v", text, err)
+	}
+}
+
 func TestTearDownRefusesOddUIDs(t *testing.T) {
 	m := manager(t, None{})
 	for _, uid := range []string{"", "..", "a/b"} {
