@@ -53,5 +53,6 @@
 // never breaks the floor, and when it grows nothing shrinks; sizes move on only
 // when the ReplicaSets have acknowledged the ones before; a rollout to an
 // existing ReplicaSet begins with FoundNewReplicaSet instead of the verdict on the
-// one before; a change cause is not inherited.
+// one before; a change cause is not inherited; revisions count on, not from 1, when
+// no ReplicaSet is left.
 package deployment

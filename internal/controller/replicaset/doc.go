@@ -40,5 +40,6 @@
 //
 // Where this differs from Kubernetes: deletes carry the Pod's resourceVersion, so
 // a Pod that became ready since it was chosen is chosen anew; status writes that
-// only count up are held back to one in 50 ms; and the back-off ends at 30 s.
+// only count up are held back to one in 50 ms; of ready Pods those go first that
+// are not available yet (see rank.go); and the back-off ends at 30 s.
 package replicaset
