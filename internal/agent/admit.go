@@ -93,6 +93,9 @@ func (r *room) refuse(pod *v1.Pod, node *v1.Node) *status.Verdict {
 	if os := pod.Spec.OS; os != nil && os.Name != v1.Linux {
 		return &status.Verdict{Reason: "PodOSNotSupported", Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
+	if v := forbiddenSysctl(pod); v != nil {
+		return v
+	}
 	if v := r.short(pod, node.Status.Allocatable); v != nil {
 		return v
 	}

@@ -31,6 +31,12 @@ func TestRefuse(t *testing.T) {
 		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("3")}}}
 	windows := func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} }
+	sysctl := func(name string, hostNetwork bool) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.HostNetwork = hostNetwork
+			p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: name, Value: "1"}}}
+		}
+	}
 	selects := func(value string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": value} }
 	}
@@ -44,6 +50,9 @@ func TestRefuse(t *testing.T) {
 		"no memory is left":        {spec(asks("1", "2Gi")), nil, &status.Verdict{Reason: "OutOfmemory", Message: "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824"}},
 		"too many Pods":            {spec(), []*v1.Pod{spec(), spec(), spec()}, &status.Verdict{Reason: "OutOfpods", Message: "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"}},
 		"another system":           {spec(windows), nil, &status.Verdict{Reason: "PodOSNotSupported", Message: "Failed to admit pod as the OS field doesn't match node OS"}},
+		"a sysctl of its own":      {spec(sysctl("net/ipv4/tcp_syncookies", false)), nil, nil},
+		"a sysctl of the node's":   {spec(sysctl("kernel.msgmax", false)), nil, &status.Verdict{Reason: "SysctlForbidden", Message: `forbidden sysctl: "kernel.msgmax" not allowlisted`}},
+		"a sysctl of the host's":   {spec(sysctl("net.ipv4.tcp_syncookies", true)), nil, &status.Verdict{Reason: "SysctlForbidden", Message: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`}},
 		"the node's labels do":     {spec(selects("ssd")), nil, nil},
 		"the node's labels do not": {spec(selects("hdd")), nil, &status.Verdict{Reason: "NodeAffinity", Message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}},
 		"the port is taken":        {spec(holdsPort("", 80)), []*v1.Pod{spec(holdsPort("127.0.0.1", 80))}, &status.Verdict{Reason: "NodePorts", Message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}},

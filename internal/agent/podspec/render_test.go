@@ -247,6 +247,20 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+func TestAPodThatAsksForUsersOfItsOwnGetsNoSandboxWithTheHosts(t *testing.T) {
+	pod := testPod(v1.Container{Name: "c"})
+	hostUsers := false
+	pod.Spec.HostUsers = &hostUsers
+	_, _, err := Host{}.Sandbox(pod, 0)
+	if err == nil || err.Error() != "can't set `spec.hostUsers: false`, runtime does not support user namespaces" {
+		t.Error(err)
+	}
+	hostUsers = true
+	if _, _, err := (Host{}).Sandbox(pod, 0); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSandboxNamespaces(t *testing.T) {
 	host, pod := Host{}, testPod(v1.Container{Name: "c"})
 	pod.Spec.HostPID = true

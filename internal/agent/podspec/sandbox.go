@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -39,6 +40,10 @@ func (h Host) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig
 }
 
 func (h Host) linuxSandbox(pod *v1.Pod) (*runtimeapi.LinuxPodSandboxConfig, error) {
+	// A Pod that asks for users of its own must not run as the host's root.
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	}
 	security := &runtimeapi.LinuxSandboxSecurityContext{
 		Privileged: hasPrivileged(pod),
 		// The pause process needs no more than the default profile allows,
@@ -50,7 +55,7 @@ func (h Host) linuxSandbox(pod *v1.Pod) (*runtimeapi.LinuxPodSandboxConfig, erro
 	sysctls := map[string]string{}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
-			sysctls[dotted(s.Name)] = s.Value
+			sysctls[Dotted(s.Name)] = s.Value
 		}
 		security.RunAsUser, security.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
 		security.SelinuxOptions = selinux(sc.SELinuxOptions)
@@ -68,9 +73,9 @@ func (h Host) linuxSandbox(pod *v1.Pod) (*runtimeapi.LinuxPodSandboxConfig, erro
 	}, nil
 }
 
-// dotted converts a sysctl written with slashes ("net/ipv4/conf/eth0.100/…") to
+// Dotted converts a sysctl written with slashes ("net/ipv4/conf/eth0.100/…") to
 // the dotted form that the OCI runtime takes; dots inside become slashes.
-func dotted(name string) string {
+func Dotted(name string) string {
 	first := strings.IndexAny(name, "./")
 	if first < 0 || name[first] == '.' {
 		return name
