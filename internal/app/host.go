@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -30,6 +31,7 @@ const criTimeout = 2 * time.Minute
 type host struct {
 	p          *process
 	supervisor *containerd.Supervisor // nil with --runtime-endpoint
+	ended      atomic.Bool            // the supervision has; status asks at any time
 	images     *image.Client
 	network    *network.Network
 	runtime    internalapi.RuntimeService
@@ -131,19 +133,17 @@ func (h *host) leave() {
 	if h.images != nil {
 		_ = h.images.Close()
 	}
-	if h.supervisor != nil {
+	if h.supervisor != nil && !h.ended.Swap(true) {
 		h.supervisor.Release()
-		h.supervisor = nil
 	}
 }
 
 // end ends containerd itself. The Pods must have ended.
 func (h *host) end(ctx context.Context) error {
-	if h.supervisor == nil {
+	if h.supervisor == nil || h.ended.Swap(true) {
 		return nil
 	}
 	err := h.supervisor.Stop(ctx)
-	h.supervisor = nil
 	if h.images != nil {
 		err = errors.Join(err, h.images.Close())
 		h.images = nil
@@ -154,6 +154,10 @@ func (h *host) end(ctx context.Context) error {
 func (h *host) describe(status *Status) {
 	if h.supervisor == nil {
 		status.Components = append(status.Components, ComponentStatus{Name: "container runtime", Healthy: true, Message: h.p.config.RuntimeEndpoint})
+		return
+	}
+	if h.ended.Load() {
+		status.Components = append(status.Components, ComponentStatus{Name: "containerd", Message: "mend is going down"})
 		return
 	}
 	pid := h.supervisor.PID()
