@@ -6,11 +6,12 @@ KUBE      := 1.37.2
 COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # The commit's date, so that the same commit builds the same bytes.
 BUILDDATE := $(shell git log -1 --format=%cI 2>/dev/null || echo 1970-01-01T00:00:00Z)
+TREE      := $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
 KV        := k8s.io/component-base/version
 
 LDFLAGS := -s -w -X mend/internal/version.Version=$(VERSION) \
 	-X $(KV).gitVersion=v$(KUBE)+mend.$(VERSION) -X $(KV).gitMajor=1 -X $(KV).gitMinor=37 \
-	-X $(KV).gitCommit=$(COMMIT) -X $(KV).gitTreeState=clean -X $(KV).buildDate=$(BUILDDATE)
+	-X $(KV).gitCommit=$(COMMIT) -X $(KV).gitTreeState=$(TREE) -X $(KV).buildDate=$(BUILDDATE)
 
 export GOFLAGS := -trimpath -buildvcs=false
 GO    := go

@@ -79,6 +79,7 @@ func Create(dir string) (Instance, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Instance{}, fmt.Errorf("data directory %s cannot be made: %w", dir, plain(err))
 	}
+	dir = real(dir)
 	found, err := Find(dir)
 	if !errors.Is(err, ErrNotThere) {
 		return found, err
@@ -87,6 +88,15 @@ func Create(dir string) (Instance, error) {
 		return Instance{}, fmt.Errorf("data directory %s is not writable: %w", dir, plain(err))
 	}
 	return Find(dir)
+}
+
+// real resolves links once, so that a purge, which follows none, and the kernel's
+// list of mounts mean the same directory as the person who named it.
+func real(dir string) string {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		return resolved
+	}
+	return dir
 }
 
 // stamp writes the id, then the format, each whole or not at all.
@@ -107,6 +117,7 @@ func Find(dir string) (Instance, error) {
 	if err != nil {
 		return Instance{}, err
 	}
+	dir = real(dir)
 	text, err := os.ReadFile(filepath.Join(dir, stampFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

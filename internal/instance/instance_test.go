@@ -97,3 +97,21 @@ func TestLockTellsTheHolder(t *testing.T) {
 		t.Errorf("running after the release: %v, %v", running, err)
 	}
 }
+
+func TestADirectoryBehindALinkIsMeantItself(t *testing.T) {
+	parent := t.TempDir()
+	target, link := filepath.Join(parent, "target"), filepath.Join(parent, "link")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	made, err := Create(link)
+	if err != nil || made.Dir != target {
+		t.Errorf("Create = %+v, %v; want the directory %s", made, err, target)
+	}
+	if found, err := Find(link); err != nil || found != made {
+		t.Errorf("Find = %+v, %v; want %+v", found, err, made)
+	}
+}
