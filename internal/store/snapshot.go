@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -97,8 +98,7 @@ func readSnapshot(path string, w io.Writer) (int64, error) {
 
 // Restore makes the snapshot the state in dataDir, which no store may use. What was
 // there is kept beside it, under the name that is returned ("" if there was nothing).
-// A crash leaves the old state or the new one; between the two renames, neither, with
-// both complete beside.
+// A crash leaves the old state or the new one: the two change places in one step.
 func Restore(snapshot, dataDir string, now time.Time) (kept string, err error) {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return "", err
@@ -112,16 +112,18 @@ func Restore(snapshot, dataDir string, now time.Time) (kept string, err error) {
 		return "", err
 	}
 	current := filepath.Join(dataDir, "etcd")
-	if _, err := os.Lstat(current); err == nil {
-		kept = current + ".before-" + now.UTC().Format("20060102T150405Z")
-		if err := os.Rename(current, kept); err != nil {
+	made := filepath.Join(aside, "etcd")
+	if _, err := os.Lstat(current); errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(made, current); err != nil {
 			return "", err
 		}
+		return "", syncDir(dataDir)
 	}
-	if err := os.Rename(filepath.Join(aside, "etcd"), current); err != nil {
-		return kept, err
+	if err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, current, unix.RENAME_EXCHANGE); err != nil {
+		return "", fmt.Errorf("exchange %s with the restored state: %w", current, err)
 	}
-	return kept, syncDir(dataDir)
+	kept = current + ".before-" + now.UTC().Format("20060102T150405Z")
+	return kept, errors.Join(os.Rename(made, kept), syncDir(dataDir))
 }
 
 // unpackSnapshot writes the database and makes it one of a cluster that has no
