@@ -102,6 +102,11 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 		lock.Close()
 		return nil, err
 	}
+	limited, cancel := context.WithTimeout(ctx, stopGrace)
+	defer cancel()
+	if err := s.endHalfStarted(limited); err != nil {
+		cfg.Log.Error("what was half started stays", "err", err)
+	}
 	s.current = first
 	s.watchCtx, s.cancel = context.WithCancel(context.Background())
 	go s.watch(first)

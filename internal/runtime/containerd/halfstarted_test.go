@@ -1,0 +1,77 @@
+package containerd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestStartsThatWereTakenBackLeaveNothing takes back the start of many containers, each
+// a little later, as the death of the mend that asked for them does. Whatever they came
+// to, after the next start of the supervision those that ended can be removed.
+func TestStartsThatWereTakenBackLeaveNothing(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
+	stuck := 0
+	for attempt := range 40 {
+		id, err := w.runtime.CreateContainer(w.context(), p.sandbox, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprintf("late-%d", attempt)},
+			Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
+			Command:  []string{"sleep", "600"},
+			Linux:    &runtimeapi.LinuxContainerConfig{},
+		}, p.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.context(), time.Duration(10+2*attempt)*time.Millisecond)
+		err = w.runtime.StartContainer(ctx, id)
+		cancel()
+		if err == nil {
+			break // later ones are no longer taken back in time
+		}
+		if w.state(id) == runtimeapi.ContainerState_CONTAINER_EXITED && w.runtime.RemoveContainer(w.context(), id) != nil {
+			stuck++
+		}
+	}
+	t.Logf("%d containers that ended could not be removed", stuck)
+	w.sup.Release()
+	w.start() // as the next mend does
+	containers, err := w.runtime.ListContainers(w.context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, container := range containers {
+		if container.State == runtimeapi.ContainerState_CONTAINER_EXITED {
+			if err := w.runtime.RemoveContainer(w.context(), container.Id); err != nil {
+				t.Errorf("remove %s: %v", container.Metadata.Name, err)
+			}
+		}
+	}
+	if err := errors.Join(w.runtime.StopPodSandbox(w.context(), p.sandbox), w.runtime.RemovePodSandbox(w.context(), p.sandbox)); err != nil {
+		t.Error(err)
+	}
+}
+
+// state waits until a start that was taken back has been dealt with: it is created
+// (and will be started again), runs, or has ended.
+func (w *world) state(container string) runtimeapi.ContainerState {
+	w.t.Helper()
+	var last error
+	var state runtimeapi.ContainerState
+	settled := time.Now().Add(100 * time.Millisecond)
+	w.eventually("the container has a state", func() bool {
+		var got *runtimeapi.ContainerStatusResponse
+		if got, last = w.runtime.ContainerStatus(w.context(), container, false); last != nil {
+			return false
+		}
+		state = got.GetStatus().GetState()
+		return state != runtimeapi.ContainerState_CONTAINER_CREATED || time.Now().After(settled)
+	}, &last)
+	return state
+}
