@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 const revisionAnnotation = "deployment.kubernetes.io/revision"
@@ -285,8 +287,12 @@ func (w *world) judge(s *syncing, r request) {
 	case "replicaset", "deployment":
 		w.judgeOwner(s, r, target)
 	case "garbage":
-		if r.verb == "delete" && target != nil {
+		switch {
+		case target == nil:
+		case r.verb == "delete":
 			w.judgeGarbage(target)
+		case !w.faults && w.life.isCaughtUp() && strings.Contains(string(r.body), `"value":"foregroundDeletion"`):
+			w.judgeRelease(target)
 		}
 	}
 	if r.obj != nil && controllers(r.obj) > 1 {
@@ -340,6 +346,20 @@ func (w *world) judgeGarbage(o object) {
 		}
 		if w.ledger.orphaned[ref.UID] {
 			w.mayBreach = "collects " + keyOf(o) + ", which its owner orphaned"
+		}
+	}
+}
+
+// judgeRelease checks that an owner deleted in the foreground goes last. Only what
+// all watches have shown can be expected to be known.
+func (w *world) judgeRelease(owner object) {
+	for _, res := range []resource{replicaSets, pods} {
+		for _, o := range w.api.objects[res] {
+			for _, ref := range o.GetOwnerReferences() {
+				if ref.UID == owner.GetUID() && ptr.Deref(ref.BlockOwnerDeletion, false) {
+					w.mayBreach = "lets go of " + keyOf(owner) + " before its dependents"
+				}
+			}
 		}
 	}
 }
@@ -431,18 +451,24 @@ func (w *world) judgeNode(name string) {
 	if node == nil {
 		return // gone while the cache still shows it
 	}
-	var cpu, count int64
-	for _, o := range w.api.objects[pods] {
-		pod := o.(*v1.Pod)
-		if pod.Spec.NodeName == name && !isOver(pod) {
-			count++
-			cpu += pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
-		}
-	}
+	cpu, count := w.used(name)
 	if has := node.Status.Allocatable; cpu > has.Cpu().MilliValue() || count > has.Pods().Value() {
 		w.breach("node %s is over-committed: %d Pods with %dm", name, count, cpu)
 	}
 }
+
+// used is what the Pods on a node ask for, in thousandths of a core, and their number.
+func (w *world) used(node string) (cpu, count int64) {
+	for _, o := range w.api.objects[pods] {
+		if pod := o.(*v1.Pod); pod.Spec.NodeName == node && !isOver(pod) {
+			count++
+			cpu += milliCPU(pod)
+		}
+	}
+	return cpu, count
+}
+
+func milliCPU(pod *v1.Pod) int64 { return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() }
 
 // revisionsGrow checks every change of a revision.
 func (w *world) revisionsGrow(res resource, before, after object) {

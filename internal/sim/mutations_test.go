@@ -66,9 +66,6 @@ var mutations = []mutation{
 		"s.cluster.assume(pod.UID, d, plan.Bind.Node)", "if !MUTATED { s.cluster.assume(pod.UID, d, plan.Bind.Node) }"},
 	{"a node takes Pods until it has more than it can", "scheduler/filter.go",
 		"amount <= have-used", "(amount <= have-used || MUTATED && used <= have)"},
-	{"a Pod that is gone still counts", "scheduler/observe.go",
-		"\tif node := s.cluster.RemovePod(pod.UID); node != \"\" {\n\t\ts.tryOn(node)\n\t}\n}\n\nfunc (s *Scheduler) nodeSeen",
-		"if MUTATED { return }\n if node := s.cluster.RemovePod(pod.UID); node != \"\" { s.tryOn(node) } }\n func (s *Scheduler) nodeSeen"},
 	{"nobody is tried on a new node", "scheduler/observe.go",
 		"\ts.tryOn(node.Name)\n\ts.refreshMessages()", "if !MUTATED { s.tryOn(node.Name); s.refreshMessages() }"},
 

@@ -76,6 +76,7 @@ func (w *world) converge() bool {
 			w.ledger.settleAccounts()
 			ready := w.life.ready()
 			if len(ready) == 0 {
+				w.checkWaiting()
 				break
 			}
 			if syncs++; syncs > settleSyncs {
@@ -100,6 +101,32 @@ func (w *world) converge() bool {
 		}
 	}
 	return true
+}
+
+// checkWaiting expects that no Pod waits that some node could take, unless its
+// loop is about to look again: five minutes later the scheduler repeats why a Pod
+// waits, and that must not be what finds the room.
+func (w *world) checkWaiting() {
+	var waits map[string]time.Duration
+	for _, d := range w.life.loops {
+		if d.Name() == "scheduler" {
+			waits = d.queue.waits
+		}
+	}
+	for _, pod := range listOf[*v1.Pod](w.api, pods) {
+		at, isWaiting := waits[keyOf(pod)]
+		if pod.Spec.NodeName != "" || !isActive(pod) || isWaiting && at-w.clock.passed <= 31*time.Second {
+			continue
+		}
+		for _, node := range listOf[*v1.Node](w.api, nodes) {
+			cpu, count := w.used(node.Name)
+			if !node.Spec.Unschedulable && cpu+milliCPU(pod) <= node.Status.Allocatable.Cpu().MilliValue() &&
+				count < node.Status.Allocatable.Pods().Value() {
+				w.breach("Pod %s waits although it fits %s", pod.Name, node.Name)
+				return
+			}
+		}
+	}
 }
 
 // agentsActHealthy brings about half of the Pods one state on.
