@@ -201,6 +201,7 @@ func (l *life) call(ctx context.Context, r request, do func(*api) (object, error
 	case crashAfter:
 		w.crash()
 		return nil, ctx.Err()
+	case none, failed, refused, conflicted, crashBefore:
 	case answerLost:
 		if err == nil && r.isWrite() {
 			w.note("  … and its answer is lost")
@@ -233,21 +234,32 @@ func refusal(f fault, r request) error {
 		return apierrors.NewForbidden(gr, r.key, errors.New("exceeded quota"))
 	case conflicted:
 		return conflict(r.res, r.key, "the object has been modified")
+	case none, answerLost, crashBefore, crashAfter:
 	}
 	return nil
 }
 
 // drawFault chooses what becomes of a request.
 func (w *world) drawFault(r request) fault {
-	p := w.profile
-	switch n := w.rng.IntN(1000); {
-	case !w.faults || !p.errors && !p.crashes:
+	n := w.rng.IntN(1000)
+	switch {
+	case !w.faults:
 		return none
-	case p.crashes && n < 8:
+	case w.profile.crashes && n < 8:
 		return crashBefore
-	case p.crashes && n < 16:
+	case w.profile.crashes && n < 16:
 		return crashAfter
-	case !p.errors || n < 950:
+	case w.profile.errors:
+		return errorAt(n, r)
+	}
+	return none
+}
+
+// errorAt is what a request draws in a seed with errors: one in twenty fails in
+// some way.
+func errorAt(n int, r request) fault {
+	switch {
+	case n < 950:
 		return none
 	case n < 965:
 		return failed

@@ -183,6 +183,11 @@ func (w *world) checkDeployment(d *apps.Deployment) {
 		int(s.ReadyReplicas) != want || int(s.AvailableReplicas) != want || s.UnavailableReplicas != 0 {
 		w.breach("the status of %s tells something else than %d of generation %d: %+v", keyOf(d), want, d.Generation, s)
 	}
+	w.checkHistory(d)
+}
+
+// checkHistory checks the sizes and revisions of the ReplicaSets.
+func (w *world) checkHistory(d *apps.Deployment) {
 	seen, highest := map[int]string{}, 0
 	for _, rs := range listOf[*apps.ReplicaSet](w.api, replicaSets) {
 		if !metav1.IsControlledBy(rs, d) {
