@@ -177,7 +177,7 @@ func (r *rig) heal(ctx context.Context) error {
 	defer floor.close()
 	var healed, raw, restarted []time.Duration
 	for range heals {
-		took, err := pods.heal(ctx)
+		took, err := pods.heal(ctx, pods.any())
 		if err != nil {
 			return err
 		}

@@ -119,8 +119,7 @@ func (p *pods) any() *corev1.Pod {
 
 // heal deletes a Pod and times how long until ten are Ready again. It then waits
 // until the deleted one is gone, so that heals do not overlap.
-func (p *pods) heal(ctx context.Context) (time.Duration, error) {
-	victim := p.any()
+func (p *pods) heal(ctx context.Context, victim *corev1.Pod) (time.Duration, error) {
 	began := time.Now()
 	if err := p.client.CoreV1().Pods(namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{}); err != nil {
 		return 0, err
@@ -158,7 +157,7 @@ func (p *pods) crash(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	// The next crash must be the first of its Pod too.
-	_, err = p.heal(ctx)
+	_, err = p.heal(ctx, victim)
 	return took, err
 }
 
