@@ -139,7 +139,7 @@ func (p *pods) heal(ctx context.Context, victim *corev1.Pod) (time.Duration, err
 // how long until it is shown as running again.
 func (p *pods) crash(ctx context.Context) (time.Duration, error) {
 	victim := p.any()
-	pid, err := containerProcess(string(victim.UID))
+	pid, err := awaitProcess(ctx, string(victim.UID))
 	if err != nil {
 		return 0, err
 	}
@@ -159,6 +159,22 @@ func (p *pods) crash(ctx context.Context) (time.Duration, error) {
 	// The next crash must be the first of its Pod too.
 	_, err = p.heal(ctx, victim)
 	return took, err
+}
+
+// awaitProcess finds the sample server of a Pod that is just shown as running:
+// for a moment its process is still runc's.
+func awaitProcess(ctx context.Context, uid string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		pid, err := containerProcess(uid)
+		if err == nil {
+			return pid, nil
+		}
+		if pass(ctx, 5*time.Millisecond) != nil {
+			return 0, err
+		}
+	}
 }
 
 // containerProcess finds the sample server of a Pod by its cgroup.
