@@ -22,7 +22,10 @@ const (
 	// whether the last words were a question.
 	lull = time.Second
 	// firstWords is how soon after it has connected a client asks.
-	firstWords = 200 * time.Millisecond
+	firstWords = 500 * time.Millisecond
+	// landing is for how long packets may be under way that a proxy sent before it
+	// confirmed: over the network, or in the queue of a busy processor.
+	landing = 50 * time.Millisecond
 )
 
 // connection is one TCP connection of a client to the Pod, at one moment.
@@ -80,33 +83,33 @@ func drain(ctx context.Context, path string, until time.Time) error {
 }
 
 // settleDown looks again and again until nothing of what was busy first still is. What
-// was about to connect then counts as well.
+// connects while packets land belongs to it.
 func settleDown(ctx context.Context, look func() (view, error)) error {
 	first := map[socketID]connection{}
-	for pause, halfOpen := time.Duration(0), true; ; pause = min(max(2*pause, lookFirst), lookMost) {
+	start := time.Now()
+	for pause := time.Duration(0); ; pause = min(max(2*pause, lookFirst), lookMost) {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(pause):
 		}
+		landed := time.Since(start) >= landing
 		now, err := look()
 		if err != nil {
 			return err
 		}
+		landed = landed && (now.halfOpen == 0 || time.Since(start) >= firstWords)
 		for id, was := range first {
 			if c, open := now.connections[id]; !open || !c.isBusy() || c.isNext(was) {
 				first[id] = connection{} // done; kept, so that it does not count again
 			}
 		}
-		if halfOpen {
-			for id, c := range now.connections {
-				if _, seen := first[id]; !seen && c.isBusy() {
-					first[id] = c
-				}
+		for id, c := range now.connections {
+			if _, seen := first[id]; !seen && !landed && c.isBusy() {
+				first[id] = c
 			}
-			halfOpen = now.halfOpen > 0 && pause < lookMost
 		}
-		if !halfOpen && !anyBusy(first) {
+		if landed && !anyBusy(first) {
 			return nil
 		}
 	}

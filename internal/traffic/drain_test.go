@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,15 +78,16 @@ func TestSettlingDown(t *testing.T) {
 		atLeast  time.Duration
 		unending bool
 	}{
-		{"nobody", []view{with(nil)}, 0, false},
-		{"idle clients", []view{with(map[socketID]connection{id(1): idle})}, 0, false},
-		{"a question, answered", []view{with(map[socketID]connection{id(1): asked}), with(map[socketID]connection{id(1): asked}), with(map[socketID]connection{id(1): idle})}, 20 * ms, false},
+		{"nobody", []view{with(nil)}, landing, false},
+		{"idle clients", []view{with(map[socketID]connection{id(1): idle})}, landing, false},
+		{"a question, answered", append(slices.Repeat([]view{with(map[socketID]connection{id(1): asked})}, 30), with(map[socketID]connection{id(1): idle})), 300 * ms, false},
 		{"a question, and the client hangs up", []view{with(map[socketID]connection{id(1): asked}), with(nil)}, 10 * ms, false},
 		{"one question after another", []view{with(map[socketID]connection{id(1): asked}), with(map[socketID]connection{id(1): askedAgain})}, 10 * ms, false},
-		{"a new client's question is not waited for", []view{with(nil), with(map[socketID]connection{id(2): asked})}, 0, false},
-		{"but a client's that was connecting is", []view{{halfOpen: 1}, with(map[socketID]connection{id(2): asked}), with(map[socketID]connection{id(2): idle})}, 20 * ms, false},
+		{"a question that comes while packets land", append(slices.Repeat([]view{with(nil), with(map[socketID]connection{id(2): asked})}, 20), with(map[socketID]connection{id(2): idle})), 10 * ms, false},
+		{"a question that comes later is not waited for", append(slices.Repeat([]view{with(nil)}, 7), with(map[socketID]connection{id(2): asked})), landing, false},
+		{"one that was connecting is", append(slices.Repeat([]view{{halfOpen: 1}}, 10), append(slices.Repeat([]view{with(map[socketID]connection{id(2): asked})}, 20), with(map[socketID]connection{id(2): idle}))...), landing, false},
 		{"a question that is never answered", []view{with(map[socketID]connection{id(1): asked})}, time.Minute, true},
-		{"a connection that is never made", []view{{halfOpen: 1}}, 0, false},
+		{"a connection that is never made", []view{{halfOpen: 1}}, firstWords, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -63,8 +63,9 @@ type wait struct {
 	left  chan struct{}
 	limit *time.Timer
 	// listed are the Services that do not show it as terminating yet; need is the
-	// version at which all others do.
+	// version at which all others do. Known says that there were Services to look at.
 	listed map[catalog.Key]bool
+	known  bool
 	need   uint64
 	cancel context.CancelFunc
 }
@@ -125,11 +126,12 @@ func (g *Gate) LeftEndpoints(ctx context.Context, pod *v1.Pod) <-chan struct{} {
 	if w := g.waiting[pod.UID]; w != nil {
 		return w.left
 	}
+	known := g.c.Catalog.Complete() // before the look: it may become so meanwhile
 	services := g.holding(pod)
-	if len(services) == 0 && g.c.Catalog.Complete() {
+	if known && len(services) == 0 {
 		return closed
 	}
-	w := &wait{pod: pod, left: make(chan struct{}), listed: services}
+	w := &wait{pod: pod, left: make(chan struct{}), listed: services, known: known}
 	ctx, w.cancel = context.WithCancel(ctx)
 	g.waiting[pod.UID] = w
 	w.limit = time.AfterFunc(limit, func() { g.giveUp(ctx, w) })
@@ -225,7 +227,7 @@ func (g *Gate) see(changes catalog.Changes) {
 	defer g.mu.Unlock()
 	for _, w := range g.waiting {
 		if changes.First {
-			w.listed = g.holding(w.pod) // asked for before there was anything to look at
+			w.listed, w.known = g.holding(w.pod), true // asked for before there was anything to look at
 		}
 	}
 	byService := map[catalog.Key][]*wait{}
@@ -293,7 +295,7 @@ func (g *Gate) settle() {
 // settleOne lets a Pod go on when every Service shows it as terminating and every node
 // has confirmed that.
 func (g *Gate) settleOne(ctx context.Context, w *wait) {
-	if g.waiting[w.pod.UID] != w || !g.c.Catalog.Complete() || len(w.listed) > 0 || len(g.c.Acks.behind(w.need)) > 0 {
+	if g.waiting[w.pod.UID] != w || !w.known || len(w.listed) > 0 || len(g.c.Acks.behind(w.need)) > 0 {
 		return
 	}
 	g.answer(ctx, w)

@@ -21,6 +21,9 @@ type stale struct {
 	byAddr  map[netip.AddrPort][]netip.AddrPort // who may answer
 	byPort  map[uint16]*nodePortFlows
 	isLocal func(netip.Addr) bool
+	// lost: there were no rules until now. What was sent to a ClusterIP then, of any
+	// protocol, leads nowhere, and so would the next connection from the same port.
+	lost bool
 }
 
 type nodePortFlows struct{ may, gone []netip.AddrPort }
@@ -62,11 +65,17 @@ func (s *stale) allow(u UDPPort, before []netip.AddrPort) {
 	s.byPort[u.Port] = &nodePortFlows{may: u.Serving, gone: before}
 }
 
-func (s *stale) isEmpty() bool { return len(s.byAddr)+len(s.byPort) == 0 }
+func (s *stale) isEmpty() bool { return !s.lost && len(s.byAddr)+len(s.byPort) == 0 }
 
 // isStale says whether a flow is to be forgotten, by where it was sent to and who
 // answers it.
-func (s *stale) isStale(to, from netip.AddrPort) bool {
+func (s *stale) isStale(p Protocol, to, from netip.AddrPort) bool {
+	if s.lost && to == from && contains(s.c.ServiceRanges, to.Addr()) {
+		return true
+	}
+	if p != UDP {
+		return false
+	}
 	if may, ours := s.byAddr[to]; ours {
 		return !slices.Contains(may, from)
 	}
@@ -98,7 +107,7 @@ const (
 
 // flow is one entry of the kernel's table, as far as we look at it.
 type flow struct {
-	protocol byte
+	protocol Protocol
 	// to is where the client sent it, from who answers it.
 	to, from netip.AddrPort
 	// id holds the attributes that name it.
@@ -146,16 +155,16 @@ func (c *conntrack) forget(s *stale, families []Family) (int, error) {
 	for _, family := range families {
 		all, err := c.conn.Execute(request(ctGet, netlink.Dump, family, nil))
 		if err != nil {
-			return n, fmt.Errorf("list UDP flows: %w", err)
+			return n, fmt.Errorf("list flows: %w", err)
 		}
 		for _, message := range all {
 			f, ok := parseFlow(message.Data)
-			if !ok || f.protocol != unix.IPPROTO_UDP || !s.isStale(f.to, f.from) {
+			if !ok || !s.isStale(f.protocol, f.to, f.from) {
 				continue
 			}
 			_, err := c.conn.Execute(request(ctDelete, netlink.Acknowledge, family, f.id))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return n, fmt.Errorf("forget a UDP flow: %w", err)
+				return n, fmt.Errorf("forget a flow: %w", err)
 			}
 			n++
 		}
@@ -195,7 +204,7 @@ func parseFlow(message []byte) (f flow, ok bool) {
 }
 
 // parseTuple reads one direction of a flow.
-func parseTuple(b []byte) (src, dst netip.AddrPort, protocol byte) {
+func parseTuple(b []byte) (src, dst netip.AddrPort, protocol Protocol) {
 	var from, to netip.Addr
 	var fromPort, toPort uint16
 	eachAttribute(b, func(kind uint16, data, _ []byte) {
@@ -206,7 +215,7 @@ func parseTuple(b []byte) (src, dst netip.AddrPort, protocol byte) {
 			case kind == ctaTupleIP && (part == ctaIPv4Dst || part == ctaIPv6Dst):
 				to, _ = netip.AddrFromSlice(data)
 			case kind == ctaTupleProto && part == ctaProtoNum && len(data) > 0:
-				protocol = data[0]
+				protocol = Protocol(data[0])
 			case kind == ctaTupleProto && part == ctaProtoSrcPort && len(data) >= 2:
 				fromPort = binary.BigEndian.Uint16(data)
 			case kind == ctaTupleProto && part == ctaProtoDstPort && len(data) >= 2:

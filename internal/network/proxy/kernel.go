@@ -292,7 +292,7 @@ func (k *kernel) addClass(family Family, c Class) error {
 	k.addRules(chain, family)
 	k.chains[family][c] = true
 	return k.conn.SetAddElements(k.classes(family), []nftables.SetElement{{
-		Key: []byte(c.pack()), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain.Name}}})
+		Key: []byte(c.pack()), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name}}})
 }
 
 // each queues sorted elements, a few hundred a message.
@@ -336,7 +336,7 @@ func (k *kernel) dropUnused(now time.Time) error {
 				continue
 			}
 			err := k.conn.SetDeleteElements(k.classes(family), []nftables.SetElement{{
-				Key: []byte(c.pack()), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: c.Name()}}})
+				Key: []byte(c.pack()), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: c.Name()}}})
 			if err != nil {
 				return err
 			}

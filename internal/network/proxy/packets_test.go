@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -254,4 +255,51 @@ func TestChangesDropNothing(t *testing.T) {
 	if answer, err := netlab.Ask(long); err != nil || answer != "a 10.42.0.4" {
 		t.Errorf("the connection in flight got %q, %v", answer, err)
 	}
+}
+
+// What was sent to a ClusterIP before there were rules does not spoil its port.
+func TestFlowsFromBeforeTheRules(t *testing.T) {
+	l := newLab(t, true)
+	l.Serve(l.A, "a", 8080)
+	ask := func() string {
+		var got string
+		netlab.In(t, l.C, func() error {
+			from := &net.TCPAddr{Port: 33333}
+			conn, err := (&net.Dialer{Timeout: netlab.Impatience, LocalAddr: from}).Dial("tcp", "10.43.0.10:80")
+			if err != nil {
+				got = netlab.Short(err)
+				return nil
+			}
+			defer conn.Close()
+			got, err = netlab.Ask(conn)
+			return err
+		})
+		return got
+	}
+	p := l.proxy() // conntrack is on only while there are rules that want it
+	if err := p.kernel.remove(); err != nil {
+		t.Fatal(err)
+	}
+	netlab.In(t, l.Node, func() error { return keepTracking(t) })
+	if got := ask(); got != "silence" {
+		t.Fatalf("without rules: %s", got)
+	}
+	netlab.In(t, l.Node, p.compare)
+	p.set(behind(web(), "10.42.0.2@here"))
+	if got := ask(); got != "a 10.42.0.4" {
+		t.Errorf("from the same port: %s", got)
+	}
+}
+
+// keepTracking makes the kernel track connections, as masquerading of Pods does.
+func keepTracking(t *testing.T) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := conn.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyIPv4})
+	chain := conn.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: encoder{family: IPv4}.rule(Rule{NewConnection{}})})
+	return conn.Flush()
 }

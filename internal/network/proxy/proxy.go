@@ -203,7 +203,11 @@ func (p *Proxy) compare() error {
 	}
 	held, err := p.kernel.read()
 	if errors.Is(err, errForeign) {
-		return p.kernel.rebuild(p.ledger)
+		if err := p.kernel.rebuild(p.ledger); err != nil {
+			return err
+		}
+		p.forget(&stale{c: p.c, lost: true})
+		return nil
 	}
 	if err != nil {
 		return err
@@ -297,15 +301,15 @@ func (p *Proxy) forget(flows *stale) {
 	}
 	local, err := p.localAddrs()
 	if err != nil {
-		p.c.Log.Warn("UDP flows to a node port may go on to nowhere", "err", err)
+		p.c.Log.Warn("flows to a node port may go on to nowhere", "err", err)
 	}
 	flows.isLocal = func(a netip.Addr) bool { return slices.Contains(local, a) }
 	n, err := p.flows.forget(flows, p.c.families())
 	if err != nil {
-		p.c.Log.Warn("UDP flows to endpoints that are gone may go on", "err", err)
+		p.c.Log.Warn("flows to endpoints that are gone may go on", "err", err)
 	}
 	if n > 0 {
-		p.c.Log.Debug("forgot UDP flows", "count", n)
+		p.c.Log.Debug("forgot flows", "count", n)
 	}
 }
 

@@ -89,8 +89,8 @@ type (
 type (
 	// Jump goes on in a chain and comes back.
 	Jump struct{ Chain string }
-	// Dispatch goes on in the chain of the class that a map has for the packet; it
-	// matches nothing when the map has none.
+	// Dispatch goes on in the chain of the class that a map has for the packet, and comes
+	// back; it matches nothing when the map has none.
 	Dispatch struct{ Map string }
 	// Mark marks the packet for masquerading.
 	Mark struct{}

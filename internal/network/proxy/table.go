@@ -99,7 +99,9 @@ func fixed(c Config, family Family) []Chain {
 			{Marked{}, Unmark{}, Masquerade{}},
 			{Translated{}, Found{setHairpin}, Masquerade{}},
 		}},
-		{Name: "services", Rules: []Rule{{Dispatch{setServices}}, toNodePort(family)}},
+		// Twice, because each look-up sees the sets as they are at that moment: while a
+		// transaction takes effect, one can say "of three" and the next find but two.
+		{Name: "services", Rules: []Rule{{Dispatch{setServices}}, toNodePort(family), {Dispatch{setServices}}, toNodePort(family)}},
 		{Name: "firewall", Rules: []Rule{{Found{setFirewalled}, NotFound{setAllowed}, Drop{}}}},
 		{Name: "unserved", Rules: []Rule{
 			{Found{setReject}, Jump{"refuse"}}, {Found{setDrop}, Drop{}},

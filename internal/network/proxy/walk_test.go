@@ -151,7 +151,9 @@ func (w *walker) rule(rule Rule, p *packet) (verdict, bool) {
 			if !ok {
 				panic("no chain " + class.Name())
 			}
-			return w.chain(chain, p), true // goto: nothing of this chain follows
+			if v := w.chain(chain, p); v != goesOn {
+				return v, true
+			}
 		default:
 			switch v := w.part(part, p); v {
 			case fails:
