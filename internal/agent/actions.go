@@ -18,6 +18,7 @@ import (
 	"mend/internal/agent/image"
 	"mend/internal/agent/logs"
 	"mend/internal/agent/podspec"
+	"mend/internal/runtime/cleanup"
 )
 
 func (a *Agent) setUpVolumes(ctx context.Context, p *pod) error {
@@ -180,7 +181,7 @@ func (a *Agent) tearDown(p *pod) error {
 	if a.cgroups != nil {
 		// The tier of an orphan is not known: look in all of them.
 		for _, tier := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-			if err := a.cgroups.Remove(filepath.Join(a.host.TierCgroup(tier), "pod"+string(p.uid))); err != nil {
+			if err := a.removeCgroup(filepath.Join(a.host.TierCgroup(tier), "pod"+string(p.uid))); err != nil {
 				return err
 			}
 		}
@@ -276,4 +277,19 @@ func procStatus(field string) string {
 		}
 	}
 	return ""
+}
+
+// strayLimit bounds the end of processes that the runtime does not know.
+const strayLimit = 10 * time.Second
+
+// removeCgroup removes a Pod's cgroup. Its containers have ended, so a process
+// that is still in it is one that the runtime has lost: a kill came between its
+// start and the note of it. kubelet kills such processes too.
+func (a *Agent) removeCgroup(path string) error {
+	ctx, cancel := context.WithTimeout(a.actions, strayLimit)
+	defer cancel()
+	if err := cleanup.KillCgroup(ctx, path); err != nil {
+		return err
+	}
+	return a.cgroups.Remove(path)
 }
