@@ -127,6 +127,17 @@ func (f *Follower) Put(changes Changes) {
 	}
 }
 
+// Again makes everything new for the follower, as it was at first.
+func (f *Follower) Again() {
+	c := f.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.started, f.dirty = false, map[Key]struct{}{}
+	if c.complete() {
+		f.begin()
+	}
+}
+
 // Get returns a Service as it is now.
 func (c *Catalog) Get(key Key) Service {
 	c.mu.Lock()

@@ -128,6 +128,15 @@ func TestPutGivesBackWhatCouldNotBeUsed(t *testing.T) {
 	}
 }
 
+func TestAgain(t *testing.T) {
+	_, f := filled(t)
+	f.Again()
+	changes, ok := f.Take()
+	if !ok || !changes.First || len(changes.Services) != 2 {
+		t.Errorf("saw %v, %v", changes, ok)
+	}
+}
+
 func TestSelecting(t *testing.T) {
 	c, _ := filled(t)
 	none := service("none", "5")
