@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"mend/internal/network/netlab"
 	"mend/internal/testkit"
@@ -193,4 +196,42 @@ func TestRoutedMeansRouted(t *testing.T) {
 		n.gone(name)
 		n.equal("the Pod to go", "", func() string { return n.shown("web") })
 	}
+}
+
+// A Service of type LoadBalancer is reached at the node's own address; a second one that
+// wants the same port waits until the first is gone.
+func TestLoadBalancerOnTheNode(t *testing.T) {
+	n := newWorld(t).withNode()
+	balanced := func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer }
+	n.service("web", balanced)
+	n.serve(n.A, "a")
+	n.podIn(n.A, "one", "web")
+	ingress := func(name string) string {
+		s := must(n.client.CoreV1().Services("default").Get(n.ctx, name, metav1.GetOptions{}))(t)
+		var ips []string
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			ips = append(ips, i.IP)
+		}
+		return strings.Join(ips, " ")
+	}
+	n.equal("the address", "198.18.0.1", func() string { return ingress("web") })
+	n.equal("an answer from outside", "a", func() string { return n.Get(n.Outside, "tcp", "198.18.0.1:80") })
+	n.service("zweb", balanced) // of the same second perhaps: then names decide
+	n.eventually("word of the refusal", func() error {
+		events := must(n.client.CoreV1().Events("default").List(n.ctx, metav1.ListOptions{}))(t)
+		for _, e := range events.Items {
+			if e.InvolvedObject.Name == "zweb" && strings.Contains(e.Message, "taken by Service default/web") {
+				return nil
+			}
+		}
+		return errors.New("no event")
+	})
+	if got := ingress("zweb"); got != "" {
+		t.Errorf("the second has %s", got)
+	}
+	if err := n.client.CoreV1().Services("default").Delete(n.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.equal("the address, now free", "198.18.0.1", func() string { return ingress("zweb") })
+	n.equal("nobody behind it", "refused", func() string { return n.Get(n.Outside, "tcp", "198.18.0.1:80") })
 }

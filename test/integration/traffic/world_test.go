@@ -27,6 +27,7 @@ import (
 	"mend/internal/controller/endpoints"
 	"mend/internal/controller/endpoints/endpointslice"
 	"mend/internal/controller/endpoints/mirror"
+	"mend/internal/controller/loadbalancer"
 	"mend/internal/loop"
 	"mend/internal/network/catalog"
 	"mend/internal/network/netlab"
@@ -55,7 +56,8 @@ func newWorld(t *testing.T) *world {
 	broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: server.Client.CoreV1().Events("")})
 	var running sync.WaitGroup
 	var built []*loop.Loop
-	for _, declaration := range []loop.Declaration{endpointslice.Declaration(), endpoints.Declaration(), mirror.Declaration()} {
+	for _, declaration := range []loop.Declaration{endpointslice.Declaration(), endpoints.Declaration(), mirror.Declaration(),
+		loadbalancer.Declaration(6443)} {
 		config := server.ClientConfig(declaration.Name)
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -82,7 +84,10 @@ func newWorld(t *testing.T) *world {
 		broadcaster.Shutdown()
 	})
 	w := &world{T: t, client: server.Client, ctx: ctx}
-	must(w.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}))(t)
+	here := must(w.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}))(t)
+	here.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}}
+	here.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "198.18.0.1"}}
+	must(w.client.CoreV1().Nodes().UpdateStatus(ctx, here, metav1.UpdateOptions{}))(t)
 	return w
 }
 
