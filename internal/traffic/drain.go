@@ -85,7 +85,7 @@ func drain(ctx context.Context, path string, until time.Time) error {
 // settleDown looks again and again until nothing of what was busy first still is. What
 // connects while packets land belongs to it.
 func settleDown(ctx context.Context, look func() (view, error)) error {
-	first := map[socketID]connection{}
+	first := questions{}
 	start := time.Now()
 	for pause := time.Duration(0); ; pause = min(max(2*pause, lookFirst), lookMost) {
 		select {
@@ -93,30 +93,43 @@ func settleDown(ctx context.Context, look func() (view, error)) error {
 			return nil
 		case <-time.After(pause):
 		}
-		landed := time.Since(start) >= landing
+		since := time.Since(start)
 		now, err := look()
 		if err != nil {
 			return err
 		}
-		landed = landed && (now.halfOpen == 0 || time.Since(start) >= firstWords)
-		for id, was := range first {
-			if c, open := now.connections[id]; !open || !c.isBusy() || c.isNext(was) {
-				first[id] = connection{} // done; kept, so that it does not count again
-			}
-		}
-		for id, c := range now.connections {
-			if _, seen := first[id]; !seen && !landed && c.isBusy() {
-				first[id] = c
-			}
-		}
-		if landed && !anyBusy(first) {
+		landed := since >= landing && (now.halfOpen == 0 || since >= firstWords)
+		first.answered(now)
+		if !landed {
+			first.add(now)
+		} else if !first.open() {
 			return nil
 		}
 	}
 }
 
-func anyBusy(first map[socketID]connection) bool {
-	for _, c := range first {
+// questions are the connections that are waited for, as they were when first seen. One
+// that is done is kept empty, so that it does not count again.
+type questions map[socketID]connection
+
+func (q questions) answered(now view) {
+	for id, was := range q {
+		if c, open := now.connections[id]; !open || !c.isBusy() || c.isNext(was) {
+			q[id] = connection{}
+		}
+	}
+}
+
+func (q questions) add(now view) {
+	for id, c := range now.connections {
+		if _, seen := q[id]; !seen && c.isBusy() {
+			q[id] = c
+		}
+	}
+}
+
+func (q questions) open() bool {
+	for _, c := range q {
 		if c != (connection{}) {
 			return true
 		}

@@ -131,71 +131,74 @@ func ask(h *handler, text string) string {
 	return out
 }
 
+// answers are questions to world and their answers.
+var answers = [][2]string{
+	{"web.default.svc.cluster.local.", "10.43.0.10"},
+	{"web.default.svc.cluster.local. AAAA", "fd43::a"},
+	{"WEB.Default.svc.cluster.LOCAL.", "10.43.0.10"},
+	{"web.other.svc.cluster.local.", "10.43.0.20"},
+	{"web.other.svc.cluster.local. AAAA", "nothing"},
+	{"web.default.svc.cluster.local. TXT", "nothing"},
+	{"nobody.default.svc.cluster.local.", "NXDOMAIN"},
+	{"web.nowhere.svc.cluster.local.", "NXDOMAIN"},
+	{"default.svc.cluster.local.", "nothing"},
+	{"nowhere.svc.cluster.local.", "NXDOMAIN"},
+	{"svc.cluster.local.", "nothing"},
+	{"cluster.local.", "nothing"},
+	{"x.cluster.local.", "NXDOMAIN"},
+	{"www.example.com.default.svc.cluster.local.", "NXDOMAIN"},
+
+	{"_http._tcp.web.default.svc.cluster.local. SRV", "0 100 80 web.default.svc.cluster.local."},
+	{"_dns._udp.web.default.svc.cluster.local. SRV", "0 100 53 web.default.svc.cluster.local."},
+	{"_dns._tcp.web.default.svc.cluster.local. SRV", "NXDOMAIN"},
+	{"_http._tcp.web.default.svc.cluster.local.", "nothing"},
+	{"_tcp.web.default.svc.cluster.local. SRV", "nothing"},
+	{"_sctp.web.default.svc.cluster.local. SRV", "NXDOMAIN"},
+	{"web.default.svc.cluster.local. SRV", "0 50 53 web.default.svc.cluster.local., 0 50 80 web.default.svc.cluster.local."},
+
+	{"db.default.svc.cluster.local.", "10.42.0.2, 10.42.0.3"},
+	{"db.default.svc.cluster.local. AAAA", "fd42::4"},
+	{"db-0.db.default.svc.cluster.local.", "10.42.0.2"},
+	{"10-42-0-3.db.default.svc.cluster.local.", "10.42.0.3"},
+	{"fd42--4.db.default.svc.cluster.local. AAAA", "fd42::4"},
+	{"10-42-0-2.db.default.svc.cluster.local.", "NXDOMAIN"},
+	{"x.db-0.db.default.svc.cluster.local.", "NXDOMAIN"},
+	{"db-0.db.default.svc.cluster.local. SRV", "0 100 5432 db-0.db.default.svc.cluster.local."},
+	{"_sql._tcp.db.default.svc.cluster.local. SRV", "0 33 5432 10-42-0-3.db.default.svc.cluster.local., " +
+		"0 33 5432 db-0.db.default.svc.cluster.local., 0 33 5432 fd42--4.db.default.svc.cluster.local."},
+	{"none.default.svc.cluster.local.", "NXDOMAIN"},
+
+	{"out.default.svc.cluster.local. CNAME", "www.example.com."},
+	{"out.default.svc.cluster.local.", "203.0.113.1, www.example.com."},
+	{"out.default.svc.cluster.local. AAAA", "www.example.com."},
+	{"x.out.default.svc.cluster.local.", "NXDOMAIN"},
+	{"in.default.svc.cluster.local.", "10.43.0.10, web.default.svc.cluster.local."},
+
+	{"10-42-0-9.default.pod.cluster.local.", "10.42.0.9"},
+	{"fd42--9.default.pod.cluster.local. AAAA", "fd42::9"},
+	{"nonsense.default.pod.cluster.local.", "NXDOMAIN"},
+	{"pod.cluster.local.", "nothing"},
+
+	{"10.0.43.10.in-addr.arpa. PTR", "web.default.svc.cluster.local."},
+	{"10.0.43.10.in-addr.arpa.", "NXDOMAIN"},
+	{"1.0.43.10.in-addr.arpa. PTR", "kubernetes.default.svc.cluster.local."},
+	{"2.0.42.10.in-addr.arpa. PTR", "db-0.db.default.svc.cluster.local."},
+	{"a.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.3.4.d.f.ip6.arpa. PTR", "web.default.svc.cluster.local."},
+
+	{"dns-version.cluster.local. TXT", `"1.1.0"`},
+	{"ns.dns.cluster.local.", "10.42.0.1"},
+	{"cluster.local. NS", "ns.dns.cluster.local."},
+
+	{"www.example.com.", "203.0.113.1"},
+	{"www.example.com. AAAA", "nothing"},
+	{"nothing.example.com.", "NXDOMAIN"},
+	{"broken.example.com.", "SERVFAIL"},
+	{"cluster.local. AXFR", "REFUSED"},
+}
+
 func TestAnswers(t *testing.T) {
 	h, _ := newHandler(t)
-	for _, tt := range [][2]string{
-		{"web.default.svc.cluster.local.", "10.43.0.10"},
-		{"web.default.svc.cluster.local. AAAA", "fd43::a"},
-		{"WEB.Default.svc.cluster.LOCAL.", "10.43.0.10"},
-		{"web.other.svc.cluster.local.", "10.43.0.20"},
-		{"web.other.svc.cluster.local. AAAA", "nothing"},
-		{"web.default.svc.cluster.local. TXT", "nothing"},
-		{"nobody.default.svc.cluster.local.", "NXDOMAIN"},
-		{"web.nowhere.svc.cluster.local.", "NXDOMAIN"},
-		{"default.svc.cluster.local.", "nothing"},
-		{"nowhere.svc.cluster.local.", "NXDOMAIN"},
-		{"svc.cluster.local.", "nothing"},
-		{"cluster.local.", "nothing"},
-		{"x.cluster.local.", "NXDOMAIN"},
-		{"www.example.com.default.svc.cluster.local.", "NXDOMAIN"},
-
-		{"_http._tcp.web.default.svc.cluster.local. SRV", "0 100 80 web.default.svc.cluster.local."},
-		{"_dns._udp.web.default.svc.cluster.local. SRV", "0 100 53 web.default.svc.cluster.local."},
-		{"_dns._tcp.web.default.svc.cluster.local. SRV", "NXDOMAIN"},
-		{"_http._tcp.web.default.svc.cluster.local.", "nothing"},
-		{"_tcp.web.default.svc.cluster.local. SRV", "nothing"},
-		{"_sctp.web.default.svc.cluster.local. SRV", "NXDOMAIN"},
-		{"web.default.svc.cluster.local. SRV", "0 50 53 web.default.svc.cluster.local., 0 50 80 web.default.svc.cluster.local."},
-
-		{"db.default.svc.cluster.local.", "10.42.0.2, 10.42.0.3"},
-		{"db.default.svc.cluster.local. AAAA", "fd42::4"},
-		{"db-0.db.default.svc.cluster.local.", "10.42.0.2"},
-		{"10-42-0-3.db.default.svc.cluster.local.", "10.42.0.3"},
-		{"fd42--4.db.default.svc.cluster.local. AAAA", "fd42::4"},
-		{"10-42-0-2.db.default.svc.cluster.local.", "NXDOMAIN"},
-		{"x.db-0.db.default.svc.cluster.local.", "NXDOMAIN"},
-		{"db-0.db.default.svc.cluster.local. SRV", "0 100 5432 db-0.db.default.svc.cluster.local."},
-		{"_sql._tcp.db.default.svc.cluster.local. SRV", "0 33 5432 10-42-0-3.db.default.svc.cluster.local., " +
-			"0 33 5432 db-0.db.default.svc.cluster.local., 0 33 5432 fd42--4.db.default.svc.cluster.local."},
-		{"none.default.svc.cluster.local.", "NXDOMAIN"},
-
-		{"out.default.svc.cluster.local. CNAME", "www.example.com."},
-		{"out.default.svc.cluster.local.", "203.0.113.1, www.example.com."},
-		{"out.default.svc.cluster.local. AAAA", "www.example.com."},
-		{"x.out.default.svc.cluster.local.", "NXDOMAIN"},
-		{"in.default.svc.cluster.local.", "10.43.0.10, web.default.svc.cluster.local."},
-
-		{"10-42-0-9.default.pod.cluster.local.", "10.42.0.9"},
-		{"fd42--9.default.pod.cluster.local. AAAA", "fd42::9"},
-		{"nonsense.default.pod.cluster.local.", "NXDOMAIN"},
-		{"pod.cluster.local.", "nothing"},
-
-		{"10.0.43.10.in-addr.arpa. PTR", "web.default.svc.cluster.local."},
-		{"10.0.43.10.in-addr.arpa.", "NXDOMAIN"},
-		{"1.0.43.10.in-addr.arpa. PTR", "kubernetes.default.svc.cluster.local."},
-		{"2.0.42.10.in-addr.arpa. PTR", "db-0.db.default.svc.cluster.local."},
-		{"a.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.3.4.d.f.ip6.arpa. PTR", "web.default.svc.cluster.local."},
-
-		{"dns-version.cluster.local. TXT", `"1.1.0"`},
-		{"ns.dns.cluster.local.", "10.42.0.1"},
-		{"cluster.local. NS", "ns.dns.cluster.local."},
-
-		{"www.example.com.", "203.0.113.1"},
-		{"www.example.com. AAAA", "nothing"},
-		{"nothing.example.com.", "NXDOMAIN"},
-		{"broken.example.com.", "SERVFAIL"},
-		{"cluster.local. AXFR", "REFUSED"},
-	} {
+	for _, tt := range answers {
 		if got := ask(h, tt[0]); got != tt[1] {
 			t.Errorf("%s: %s, want %s", tt[0], got, tt[1])
 		}

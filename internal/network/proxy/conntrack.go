@@ -205,23 +205,40 @@ func parseFlow(message []byte) (f flow, ok bool) {
 
 // parseTuple reads one direction of a flow.
 func parseTuple(b []byte) (src, dst netip.AddrPort, protocol Protocol) {
-	var from, to netip.Addr
-	var fromPort, toPort uint16
+	var t tuple
 	eachAttribute(b, func(kind uint16, data, _ []byte) {
-		eachAttribute(data, func(part uint16, data, _ []byte) {
-			switch {
-			case kind == ctaTupleIP && (part == ctaIPv4Src || part == ctaIPv6Src):
-				from, _ = netip.AddrFromSlice(data)
-			case kind == ctaTupleIP && (part == ctaIPv4Dst || part == ctaIPv6Dst):
-				to, _ = netip.AddrFromSlice(data)
-			case kind == ctaTupleProto && part == ctaProtoNum && len(data) > 0:
-				protocol = Protocol(data[0])
-			case kind == ctaTupleProto && part == ctaProtoSrcPort && len(data) >= 2:
-				fromPort = binary.BigEndian.Uint16(data)
-			case kind == ctaTupleProto && part == ctaProtoDstPort && len(data) >= 2:
-				toPort = binary.BigEndian.Uint16(data)
-			}
-		})
+		switch kind {
+		case ctaTupleIP:
+			eachAttribute(data, t.address)
+		case ctaTupleProto:
+			eachAttribute(data, t.port)
+		}
 	})
-	return netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), protocol
+	return netip.AddrPortFrom(t.from, t.fromPort), netip.AddrPortFrom(t.to, t.toPort), t.protocol
+}
+
+type tuple struct {
+	from, to         netip.Addr
+	fromPort, toPort uint16
+	protocol         Protocol
+}
+
+func (t *tuple) address(part uint16, data, _ []byte) {
+	switch part {
+	case ctaIPv4Src, ctaIPv6Src:
+		t.from, _ = netip.AddrFromSlice(data)
+	case ctaIPv4Dst, ctaIPv6Dst:
+		t.to, _ = netip.AddrFromSlice(data)
+	}
+}
+
+func (t *tuple) port(part uint16, data, _ []byte) {
+	switch {
+	case part == ctaProtoNum && len(data) > 0:
+		t.protocol = Protocol(data[0])
+	case part == ctaProtoSrcPort && len(data) >= 2:
+		t.fromPort = binary.BigEndian.Uint16(data)
+	case part == ctaProtoDstPort && len(data) >= 2:
+		t.toPort = binary.BigEndian.Uint16(data)
+	}
 }

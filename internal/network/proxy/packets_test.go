@@ -15,6 +15,57 @@ import (
 	"mend/internal/network/netlab"
 )
 
+// exchanges are Services and what connections to them are answered.
+func (l *lab) exchanges() []exchange {
+	return []exchange{
+		{"ClusterIP", behind(web(), "10.42.0.3@here"), "tcp", []step{
+			{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"},
+			{l.Node, "10.43.0.10:80", "b 10.42.0.1"}, {l.Outside, "10.43.0.10:80", "b 10.42.0.1"},
+			{l.A, "10.43.0.10:81", "refused"}, {l.A, "10.43.0.11:80", "silence"}, {l.A, "10.42.0.3:8080", "b 10.42.0.2"},
+		}},
+		{"ClusterIP for UDP", behind(web(udp), "10.42.0.3@here"), "udp", []step{
+			{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"}, {l.Node, "10.43.0.10:80", "b 10.42.0.1"},
+		}},
+		{"no endpoints", behind(web(nodePort(30080), externalIPs("203.0.113.1")), "10.42.0.3@here unready"), "tcp", []step{
+			{l.A, "10.43.0.10:80", "refused"}, {l.Node, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
+			{l.Node, "127.0.0.1:30080", "refused"}, {l.Outside, "203.0.113.1:80", "refused"},
+		}},
+		{"no endpoints for UDP", behind(web(udp, nodePort(30080)), "10.42.0.3@here unready"), "udp", []step{
+			// Not from a Pod that has just talked to another: see the chain "refuse".
+			{l.Outside, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
+		}},
+		{"node port", behind(web(nodePort(30080)), "10.42.0.3@here"), "tcp", []step{
+			{l.Outside, "198.18.0.1:30080", "b 10.42.0.1"}, {l.A, "198.18.0.1:30080", "b 10.42.0.1"}, {l.B, "198.18.0.1:30080", "b 10.42.0.1"},
+			{l.Node, "198.18.0.1:30080", "b 10.42.0.1"}, {l.Node, "127.0.0.1:30080", "b 10.42.0.1"}, {l.A, "10.42.0.1:30080", "b 10.42.0.1"},
+		}},
+		{"external Local", behind(web(nodePort(30080), externalIPs("203.0.113.1"), externalLocal), "10.42.0.3@here", "10.42.0.4@there"), "tcp", []step{
+			{l.Outside, "198.18.0.1:30080", "b 198.18.0.7"}, {l.Outside, "203.0.113.1:80", "b 198.18.0.7"}, {l.Outside, "198.18.0.1:30080", "b 198.18.0.7"},
+		}},
+		{"external Local with none here", behind(web(nodePort(30080), externalLocal), "10.42.0.4@there"), "tcp", []step{
+			{l.Outside, "198.18.0.1:30080", "silence"}, {l.A, "198.18.0.1:30080", "c 10.42.0.2"}, {l.Node, "127.0.0.1:30080", "c 10.42.0.1"},
+		}},
+		{"internal Local with none here", behind(web(internalLocal), "10.42.0.4@there"), "tcp", []step{{l.A, "10.43.0.10:80", "silence"}}},
+		{"load balancer on the node's address", behind(web(loadBalancer("198.18.0.1"), nodePort(30080), loadBalancer()), "10.42.0.3@here"), "tcp", []step{
+			{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "b 10.42.0.1"}, {l.Node, "198.18.0.1:80", "b 10.42.0.1"},
+		}},
+		{"load balancer for some", behind(web(loadBalancer("198.18.0.1"), func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "198.18.0.7/32"}
+		}), "10.42.0.3@here"), "tcp", []step{{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "silence"}}},
+		{"IPv6", catalog.Service{Object: web(nodePort(30080), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }),
+			Slices: []*discovery.EndpointSlice{slice(v1.ProtocolTCP, "fd42::3@here")}}, "tcp", []step{
+			{l.A, "[fd43::a]:80", "b fd42::2"}, {l.B, "[fd43::a]:80", "b fd42::1"}, {l.Node, "[fd43::a]:80", "b fd42::1"},
+			{l.A, "[fd42::1]:30080", "b fd42::1"}, {l.A, "[fd43::b]:80", "silence"},
+		}},
+	}
+}
+
+type exchange struct {
+	name    string
+	service catalog.Service
+	network string
+	steps   []step
+}
+
 // The same real packets with both ways to connect Pods.
 func TestRealPackets(t *testing.T) {
 	for name, routed := range map[string]bool{"routed": true, "bridged": false} {
@@ -24,51 +75,7 @@ func TestRealPackets(t *testing.T) {
 				l.Serve(ns, pod, 8080)
 			}
 			p := l.proxy()
-			for _, tt := range []struct {
-				name    string
-				service catalog.Service
-				network string
-				steps   []step
-			}{
-				{"ClusterIP", behind(web(), "10.42.0.3@here"), "tcp", []step{
-					{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"},
-					{l.Node, "10.43.0.10:80", "b 10.42.0.1"}, {l.Outside, "10.43.0.10:80", "b 10.42.0.1"},
-					{l.A, "10.43.0.10:81", "refused"}, {l.A, "10.43.0.11:80", "silence"}, {l.A, "10.42.0.3:8080", "b 10.42.0.2"},
-				}},
-				{"ClusterIP for UDP", behind(web(udp), "10.42.0.3@here"), "udp", []step{
-					{l.A, "10.43.0.10:80", "b 10.42.0.2"}, {l.B, "10.43.0.10:80", "b 10.42.0.1"}, {l.Node, "10.43.0.10:80", "b 10.42.0.1"},
-				}},
-				{"no endpoints", behind(web(nodePort(30080), externalIPs("203.0.113.1")), "10.42.0.3@here unready"), "tcp", []step{
-					{l.A, "10.43.0.10:80", "refused"}, {l.Node, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
-					{l.Node, "127.0.0.1:30080", "refused"}, {l.Outside, "203.0.113.1:80", "refused"},
-				}},
-				{"no endpoints for UDP", behind(web(udp, nodePort(30080)), "10.42.0.3@here unready"), "udp", []step{
-					// Not from a Pod that has just talked to another: see the chain "refuse".
-					{l.Outside, "10.43.0.10:80", "refused"}, {l.Outside, "198.18.0.1:30080", "refused"},
-				}},
-				{"node port", behind(web(nodePort(30080)), "10.42.0.3@here"), "tcp", []step{
-					{l.Outside, "198.18.0.1:30080", "b 10.42.0.1"}, {l.A, "198.18.0.1:30080", "b 10.42.0.1"}, {l.B, "198.18.0.1:30080", "b 10.42.0.1"},
-					{l.Node, "198.18.0.1:30080", "b 10.42.0.1"}, {l.Node, "127.0.0.1:30080", "b 10.42.0.1"}, {l.A, "10.42.0.1:30080", "b 10.42.0.1"},
-				}},
-				{"external Local", behind(web(nodePort(30080), externalIPs("203.0.113.1"), externalLocal), "10.42.0.3@here", "10.42.0.4@there"), "tcp", []step{
-					{l.Outside, "198.18.0.1:30080", "b 198.18.0.7"}, {l.Outside, "203.0.113.1:80", "b 198.18.0.7"}, {l.Outside, "198.18.0.1:30080", "b 198.18.0.7"},
-				}},
-				{"external Local with none here", behind(web(nodePort(30080), externalLocal), "10.42.0.4@there"), "tcp", []step{
-					{l.Outside, "198.18.0.1:30080", "silence"}, {l.A, "198.18.0.1:30080", "c 10.42.0.2"}, {l.Node, "127.0.0.1:30080", "c 10.42.0.1"},
-				}},
-				{"internal Local with none here", behind(web(internalLocal), "10.42.0.4@there"), "tcp", []step{{l.A, "10.43.0.10:80", "silence"}}},
-				{"load balancer on the node's address", behind(web(loadBalancer("198.18.0.1"), nodePort(30080), loadBalancer()), "10.42.0.3@here"), "tcp", []step{
-					{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "b 10.42.0.1"}, {l.Node, "198.18.0.1:80", "b 10.42.0.1"},
-				}},
-				{"load balancer for some", behind(web(loadBalancer("198.18.0.1"), func(s *v1.Service) {
-					s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "198.18.0.7/32"}
-				}), "10.42.0.3@here"), "tcp", []step{{l.Outside, "198.18.0.1:80", "b 10.42.0.1"}, {l.A, "198.18.0.1:80", "silence"}}},
-				{"IPv6", catalog.Service{Object: web(nodePort(30080), func(s *v1.Service) { s.Spec.ClusterIPs = []string{"fd43::a"} }),
-					Slices: []*discovery.EndpointSlice{slice(v1.ProtocolTCP, "fd42::3@here")}}, "tcp", []step{
-					{l.A, "[fd43::a]:80", "b fd42::2"}, {l.B, "[fd43::a]:80", "b fd42::1"}, {l.Node, "[fd43::a]:80", "b fd42::1"},
-					{l.A, "[fd42::1]:30080", "b fd42::1"}, {l.A, "[fd43::b]:80", "silence"},
-				}},
-			} {
+			for _, tt := range l.exchanges() {
 				t.Run(tt.name, func(t *testing.T) {
 					p.set(tt.service)
 					for _, s := range tt.steps {

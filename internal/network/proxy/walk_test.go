@@ -194,6 +194,17 @@ func (w *walker) part(part Part, p *packet) verdict {
 		return matched(!w.has(part.Set, p))
 	case Marked:
 		return matched(p.marked)
+	case OfTCP:
+		return matched(p.protocol == TCP)
+	case Redirection:
+		return fails
+	default:
+		return w.statement(part, p)
+	}
+}
+
+func (w *walker) statement(part Part, p *packet) verdict {
+	switch part := part.(type) {
 	case Mark:
 		p.marked = true
 	case Unmark:
@@ -203,14 +214,8 @@ func (w *walker) part(part Part, p *packet) verdict {
 		return accepted
 	case Drop:
 		return dropped
-	case Reject:
+	case Reject, Reset:
 		return rejected
-	case OfTCP:
-		return matched(p.protocol == TCP)
-	case Reset:
-		return rejected
-	case Redirection:
-		return fails
 	case Balance:
 		return w.balance(part, p)
 	case Recall:
@@ -317,61 +322,62 @@ func named(name string) catalog.Service {
 	panic("no case " + name)
 }
 
-// Where packets of the golden cases go, with every choice of an endpoint.
+// journeys are where packets of the golden cases go, with every choice of an endpoint.
+var journeys = []struct {
+	name    string
+	service string
+	packet  packet
+	want    []string
+}{
+	{"from a Pod", "cluster-ip", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
+	{"from the endpoint itself", "cluster-ip", from(podHere, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080"}},
+	{"from the node", "cluster-ip", from(itself, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"from outside by a route", "cluster-ip", from(outside, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"to a wrong port", "cluster-ip", from(podOther, "10.43.0.10:81"), []string{"reject"}},
+	{"to an address nobody has", "cluster-ip", from(podOther, "10.43.0.99:80"), []string{"drop"}},
+	{"to something else", "cluster-ip", from(podOther, "8.8.8.8:80"), []string{"8.8.8.8:80"}},
+	{"straight to a Pod", "cluster-ip", from(podOther, "10.42.1.3:8080"), []string{"10.42.1.3:8080"}},
+
+	{"without endpoints, from a Pod", "no-endpoints", from(podOther, "10.43.0.10:80"), []string{"reject"}},
+	{"without endpoints, from the node", "no-endpoints", from(itself, "10.43.0.10:80"), []string{"reject"}},
+	{"without endpoints, external address", "no-endpoints", from(outside, "203.0.113.1:80"), []string{"reject"}},
+	{"without endpoints, node port", "no-endpoints", from(outside, "198.18.0.1:30080"), []string{"reject"}},
+	{"without endpoints, node port from here", "no-endpoints", from(itself, "198.18.0.1:30080"), []string{"reject"}},
+
+	{"endings serve when nobody else does", "only-ending-endpoints", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
+	{"internal Local", "internal-local", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080"}},
+	{"internal Local, none here", "internal-local-elsewhere", from(podOther, "10.43.0.10:80"), []string{"drop"}},
+
+	{"node port from outside", "node-port", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"node port from a Pod", "node-port", from(podOther, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"node port on the loopback", "node-port", from(netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"another node's node port", "node-port", from(podOther, "198.18.0.2:30080"), []string{"198.18.0.2:30080"}},
+	{"node port's number at a ClusterIP", "node-port", from(podOther, "10.43.0.10:30080"), []string{"reject"}},
+
+	{"external Local from outside keeps the source", "external-local", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
+	{"external Local at an address", "external-local", from(outside, "203.0.113.1:80"), []string{"10.42.0.2:8080"}},
+	{"external Local from a Pod reaches all", "external-local", from(podOther, "203.0.113.1:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
+	{"external Local from the node reaches all", "external-local", from(itself, "203.0.113.1:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
+	{"external Local, none here", "external-local-elsewhere", from(outside, "198.18.0.1:30080"), []string{"drop"}},
+	{"external Local, none here, from a Pod", "external-local-elsewhere", from(podOther, "198.18.0.1:30080"), []string{"10.42.1.2:8080"}},
+
+	{"allowed source", "load-balancer", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080"}},
+	{"source that is not allowed", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:80"), []string{"drop"}},
+	{"Pods are no allowed source", "load-balancer", from(podOther, "198.18.0.1:80"), []string{"drop"}},
+	{"source ranges do not guard node ports", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
+	{"all sources", "load-balancer-for-all", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080 masqueraded"}},
+	{"a proxying balancer's address", "load-balancer-for-all", from(outside, "198.18.0.9:80"), []string{"198.18.0.9:80"}},
+
+	{"IPv6", "dual-stack", from(netip.MustParseAddr("fd42::9"), "[fd43::a]:80"), []string{"[fd42::2]:8080", "[fd42:0:0:1::2]:8080"}},
+	{"IPv6 hairpin", "dual-stack", from(netip.MustParseAddr("fd42::2"), "[fd43::a]:80"), []string{"[fd42::2]:8080 masqueraded", "[fd42:0:0:1::2]:8080"}},
+	{"IPv6 node port", "dual-stack", from(netip.MustParseAddr("2001:db8::77"), "[2001:db8::1]:30080"), []string{"[fd42::2]:8080 masqueraded", "[fd42:0:0:1::2]:8080 masqueraded"}},
+	{"IPv6 node port on the loopback", "dual-stack", from(netip.MustParseAddr("::1"), "[::1]:30080"), []string{"[::1]:30080"}},
+	{"second port", "several-ports", packet{from: netip.AddrPortFrom(podOther, 1), to: netip.MustParseAddrPort("10.43.0.10:53"), protocol: UDP}, []string{"10.42.0.2:1053", "10.42.0.3:1053"}},
+	{"port whose name no Pod has", "several-ports", from(podOther, "10.43.0.10:53"), []string{"reject"}},
+}
+
 func TestPacketsGoWhereTheyShould(t *testing.T) {
-	tests := []struct {
-		name    string
-		service string
-		packet  packet
-		want    []string
-	}{
-		{"from a Pod", "cluster-ip", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
-		{"from the endpoint itself", "cluster-ip", from(podHere, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080"}},
-		{"from the node", "cluster-ip", from(itself, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"from outside by a route", "cluster-ip", from(outside, "10.43.0.10:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"to a wrong port", "cluster-ip", from(podOther, "10.43.0.10:81"), []string{"reject"}},
-		{"to an address nobody has", "cluster-ip", from(podOther, "10.43.0.99:80"), []string{"drop"}},
-		{"to something else", "cluster-ip", from(podOther, "8.8.8.8:80"), []string{"8.8.8.8:80"}},
-		{"straight to a Pod", "cluster-ip", from(podOther, "10.42.1.3:8080"), []string{"10.42.1.3:8080"}},
-
-		{"without endpoints, from a Pod", "no-endpoints", from(podOther, "10.43.0.10:80"), []string{"reject"}},
-		{"without endpoints, from the node", "no-endpoints", from(itself, "10.43.0.10:80"), []string{"reject"}},
-		{"without endpoints, external address", "no-endpoints", from(outside, "203.0.113.1:80"), []string{"reject"}},
-		{"without endpoints, node port", "no-endpoints", from(outside, "198.18.0.1:30080"), []string{"reject"}},
-		{"without endpoints, node port from here", "no-endpoints", from(itself, "198.18.0.1:30080"), []string{"reject"}},
-
-		{"endings serve when nobody else does", "only-ending-endpoints", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
-		{"internal Local", "internal-local", from(podOther, "10.43.0.10:80"), []string{"10.42.0.2:8080"}},
-		{"internal Local, none here", "internal-local-elsewhere", from(podOther, "10.43.0.10:80"), []string{"drop"}},
-
-		{"node port from outside", "node-port", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"node port from a Pod", "node-port", from(podOther, "198.18.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"node port on the loopback", "node-port", from(netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"another node's node port", "node-port", from(podOther, "198.18.0.2:30080"), []string{"198.18.0.2:30080"}},
-		{"node port's number at a ClusterIP", "node-port", from(podOther, "10.43.0.10:30080"), []string{"reject"}},
-
-		{"external Local from outside keeps the source", "external-local", from(outside, "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
-		{"external Local at an address", "external-local", from(outside, "203.0.113.1:80"), []string{"10.42.0.2:8080"}},
-		{"external Local from a Pod reaches all", "external-local", from(podOther, "203.0.113.1:80"), []string{"10.42.0.2:8080", "10.42.1.2:8080"}},
-		{"external Local from the node reaches all", "external-local", from(itself, "203.0.113.1:80"), []string{"10.42.0.2:8080 masqueraded", "10.42.1.2:8080 masqueraded"}},
-		{"external Local, none here", "external-local-elsewhere", from(outside, "198.18.0.1:30080"), []string{"drop"}},
-		{"external Local, none here, from a Pod", "external-local-elsewhere", from(podOther, "198.18.0.1:30080"), []string{"10.42.1.2:8080"}},
-
-		{"allowed source", "load-balancer", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080"}},
-		{"source that is not allowed", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:80"), []string{"drop"}},
-		{"Pods are no allowed source", "load-balancer", from(podOther, "198.18.0.1:80"), []string{"drop"}},
-		{"source ranges do not guard node ports", "load-balancer", from(netip.MustParseAddr("198.51.101.1"), "198.18.0.1:30080"), []string{"10.42.0.2:8080"}},
-		{"all sources", "load-balancer-for-all", from(outside, "198.18.0.1:80"), []string{"10.42.0.2:8080 masqueraded"}},
-		{"a proxying balancer's address", "load-balancer-for-all", from(outside, "198.18.0.9:80"), []string{"198.18.0.9:80"}},
-
-		{"IPv6", "dual-stack", from(netip.MustParseAddr("fd42::9"), "[fd43::a]:80"), []string{"[fd42::2]:8080", "[fd42:0:0:1::2]:8080"}},
-		{"IPv6 hairpin", "dual-stack", from(netip.MustParseAddr("fd42::2"), "[fd43::a]:80"), []string{"[fd42::2]:8080 masqueraded", "[fd42:0:0:1::2]:8080"}},
-		{"IPv6 node port", "dual-stack", from(netip.MustParseAddr("2001:db8::77"), "[2001:db8::1]:30080"), []string{"[fd42::2]:8080 masqueraded", "[fd42:0:0:1::2]:8080 masqueraded"}},
-		{"IPv6 node port on the loopback", "dual-stack", from(netip.MustParseAddr("::1"), "[::1]:30080"), []string{"[::1]:30080"}},
-		{"second port", "several-ports", packet{from: netip.AddrPortFrom(podOther, 1), to: netip.MustParseAddrPort("10.43.0.10:53"), protocol: UDP}, []string{"10.42.0.2:1053", "10.42.0.3:1053"}},
-		{"port whose name no Pod has", "several-ports", from(podOther, "10.43.0.10:53"), []string{"reject"}},
-	}
-	for _, tt := range tests {
+	for _, tt := range journeys {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWalker(here, familyOf(tt.packet.to.Addr()), map[catalog.Key]Rendering{{Namespace: "ns", Name: "web"}: render(here, named(tt.service))})
 			got := []string{w.send(tt.packet)}

@@ -69,7 +69,7 @@ func TestEndpointsFollowPods(t *testing.T) {
 	one := w.pod("one", "web", "10.42.0.2", false)
 	w.pod("other", "other", "10.42.0.9", true)
 	are("a Pod that is not ready", "10.42.0.2 ", "|10.42.0.2", "10.42.0.2 r", "10.42.0.2|")
-	one = w.says(one, true)
+	w.says(one, true)
 	two := w.pod("two", "web", "10.42.0.3", true)
 	are("ready", "10.42.0.2 rs, 10.42.0.3 rs", "10.42.0.2,10.42.0.3|", "10.42.0.2 rs, 10.42.0.3 rs", "10.42.0.2,10.42.0.3|")
 	one = w.remove("one")
