@@ -18,7 +18,7 @@
 // resourceVersion of EndpointSlices up to which its proxy has everything in the kernel.
 // Versions of one resource grow, so one number answers for every Pod of every Service:
 // the cost is one write for each batch of changes, not for each Pod, and none at rest.
-// docs/decisions/0010 says why it is kept there.
+// docs/decisions/0011 says why it is kept there.
 //
 // # A Pod's end
 //
