@@ -59,8 +59,8 @@ var mutations = []mutation{
 	{"Pods that are available go before those that are not yet", "controller/replicaset/rank.go",
 		"falseFirst(a.available, b.available)", "falseFirst(a.available != MUTATED, b.available != MUTATED)"},
 	{"adopting what is gone ends the sync", "controller/replicaset/apply.go",
-		"case apierrors.IsNotFound(err), apierrors.IsConflict(err):\n\t\treturn loop.ErrStale // one",
-		"case MUTATED && apierrors.IsNotFound(err):\n return nil\n case apierrors.IsNotFound(err), apierrors.IsConflict(err):\n return loop.ErrStale // one"},
+		"if err := ownership.AfterAdopt(err); err != nil {",
+		"if MUTATED && apierrors.IsNotFound(err) {\n return nil\n }\n if err := ownership.AfterAdopt(err); err != nil {"},
 
 	{"a Pod about to be bound is not counted", "scheduler/scheduler.go",
 		"s.cluster.assume(pod.UID, d, plan.Bind.Node)", "if !MUTATED { s.cluster.assume(pod.UID, d, plan.Bind.Node) }"},

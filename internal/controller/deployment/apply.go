@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"mend/internal/loop"
+	"mend/internal/ownership"
 )
 
 // reasonScaling is the reason of the events that tell of new sizes.
@@ -92,33 +92,13 @@ func (c *Controller) recheckOwner(ctx context.Context, d *apps.Deployment) error
 	if err != nil {
 		return fmt.Errorf("recheck Deployment before adoption: %w", err)
 	}
-	if fresh.UID != d.UID || fresh.DeletionTimestamp != nil {
-		return loop.ErrStale
-	}
-	return nil
-}
-
-// ownerPatch is a strategic merge patch of the owner references of one object at
-// one version. Owner references merge by UID.
-func ownerPatch(of *metav1.ObjectMeta, reference any) []byte {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             of.UID,
-		"resourceVersion": of.ResourceVersion,
-		"ownerReferences": []any{reference},
-	}})
-	if err != nil {
-		panic(err) // strings and booleans only
-	}
-	return patch
+	return ownership.StillOwns(d, fresh)
 }
 
 func (c *Controller) adopt(ctx context.Context, key string, d *apps.Deployment, a Adopt) error {
-	patch := ownerPatch(&a.ReplicaSet.ObjectMeta, metav1.NewControllerRef(d, kind))
+	patch := ownership.AdoptPatch(a.ReplicaSet, d, kind)
 	rs, err := c.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, a.ReplicaSet.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.ErrStale // one without a controller wakes nobody when it goes: look again
-	case err != nil:
+	if err := ownership.AfterAdopt(err); err != nil {
 		return fmt.Errorf("adopt ReplicaSet %s: %w", a.ReplicaSet.Name, err)
 	}
 	c.writes.Wrote(key, "replicasets", rs)
@@ -127,15 +107,12 @@ func (c *Controller) adopt(ctx context.Context, key string, d *apps.Deployment, 
 }
 
 func (c *Controller) release(ctx context.Context, key string, d *apps.Deployment, a Release) error {
-	patch := ownerPatch(&a.ReplicaSet.ObjectMeta, map[string]any{"$patch": "delete", "uid": d.UID})
+	patch := ownership.ReleasePatch(a.ReplicaSet, d)
 	rs, err := c.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, a.ReplicaSet.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err): // gone, or another ReplicaSet of that name
-		return nil
-	case apierrors.IsConflict(err):
-		return loop.ErrStale
-	case err != nil:
+	if gone, err := ownership.AfterRelease(err); err != nil {
 		return fmt.Errorf("release ReplicaSet %s: %w", a.ReplicaSet.Name, err)
+	} else if gone {
+		return nil
 	}
 	c.writes.Wrote(key, "replicasets", rs)
 	c.log.Info("released ReplicaSet", "key", key, "replicaSet", rs.Name, "why", a.Why)

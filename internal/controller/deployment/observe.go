@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"fmt"
-	"reflect"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"mend/internal/ownership"
 	"mend/internal/view"
 )
 
@@ -79,11 +79,7 @@ func (c *Controller) watch(factory informers.SharedInformerFactory, wake func(ke
 	if err != nil {
 		return err
 	}
-	_, err = factory.Apps().V1().ReplicaSets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { w.replicaSetChanged(nil, obj.(*apps.ReplicaSet)) },
-		UpdateFunc: func(old, obj any) { w.replicaSetChanged(old.(*apps.ReplicaSet), obj.(*apps.ReplicaSet)) },
-		DeleteFunc: w.replicaSetDeleted,
-	})
+	_, err = factory.Apps().V1().ReplicaSets().Informer().AddEventHandler(w.owned().Handler())
 	if err != nil {
 		return err
 	}
@@ -106,49 +102,21 @@ func (w waker) named(obj any) {
 	}
 }
 
-func (w waker) replicaSetChanged(old, rs *apps.ReplicaSet) {
-	if old != nil && old.ResourceVersion == rs.ResourceVersion {
-		return // a resync, not a change
-	}
-	if old != nil {
-		w.owner(old)
-	}
-	if metav1.GetControllerOfNoCopy(rs) != nil {
-		w.owner(rs)
-		return
-	}
-	if old == nil || !reflect.DeepEqual(old.Labels, rs.Labels) || metav1.GetControllerOfNoCopy(old) != nil {
-		w.selecting(rs)
-	}
-}
-
-func (w waker) replicaSetDeleted(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if rs, ok := obj.(*apps.ReplicaSet); ok {
-		w.owner(rs)
-	}
-}
-
-// owner wakes the Deployment that controls the ReplicaSet.
-func (w waker) owner(rs *apps.ReplicaSet) {
-	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner != nil && owner.Kind == kind.Kind && owner.APIVersion == apps.SchemeGroupVersion.String() {
-		w.wake(rs.Namespace + "/" + owner.Name)
-	}
+// owned wakes Deployments by what happens to ReplicaSets.
+func (w waker) owned() ownership.Waker {
+	return ownership.Waker{Kind: kind, Wake: w.wake, Selecting: w.selecting}
 }
 
 // selecting wakes the Deployments that could adopt the ReplicaSet.
-func (w waker) selecting(rs *apps.ReplicaSet) {
-	objs, err := w.view.deployments.ByIndex(cache.NamespaceIndex, rs.Namespace)
+func (w waker) selecting(rs metav1.Object) {
+	objs, err := w.view.deployments.ByIndex(cache.NamespaceIndex, rs.GetNamespace())
 	if err != nil {
 		panic(fmt.Sprintf("Deployments are not indexed by namespace: %v", err)) // the factory always does
 	}
 	for _, obj := range objs {
 		d := obj.(*apps.Deployment)
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(rs.Labels)) {
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(rs.GetLabels())) {
 			w.named(d)
 		}
 	}
@@ -190,6 +158,6 @@ func (w waker) waitingFor(pod *v1.Pod) {
 		return
 	}
 	if d := obj.(*apps.Deployment); d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType {
-		w.owner(rs)
+		w.owned().Owner(rs)
 	}
 }

@@ -2,7 +2,6 @@ package replicaset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"mend/internal/loop"
+	"mend/internal/ownership"
 )
 
 // parallel is how many Pods are created or deleted at once. More does not help:
@@ -80,33 +80,13 @@ func (c *Controller) recheckOwner(ctx context.Context, rs *apps.ReplicaSet) erro
 	if err != nil {
 		return fmt.Errorf("recheck ReplicaSet before adoption: %w", err)
 	}
-	if fresh.UID != rs.UID || fresh.DeletionTimestamp != nil {
-		return loop.ErrStale
-	}
-	return nil
-}
-
-// ownerPatch is a strategic merge patch of the owner references of one object at
-// one version. Owner references merge by UID.
-func ownerPatch(of *metav1.ObjectMeta, reference any) []byte {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             of.UID,
-		"resourceVersion": of.ResourceVersion,
-		"ownerReferences": []any{reference},
-	}})
-	if err != nil {
-		panic(err) // strings and booleans only
-	}
-	return patch
+	return ownership.StillOwns(rs, fresh)
 }
 
 func (c *Controller) adopt(ctx context.Context, key string, rs *apps.ReplicaSet, a Adopt) error {
-	patch := ownerPatch(&a.Pod.ObjectMeta, metav1.NewControllerRef(rs, kind))
+	patch := ownership.AdoptPatch(a.Pod, rs, kind)
 	pod, err := c.client.CoreV1().Pods(rs.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.ErrStale // one without a controller wakes nobody when it goes: look again
-	case err != nil:
+	if err := ownership.AfterAdopt(err); err != nil {
 		return fmt.Errorf("adopt Pod %s: %w", a.Pod.Name, err)
 	}
 	c.writes.Wrote(key, "pods", pod)
@@ -115,15 +95,12 @@ func (c *Controller) adopt(ctx context.Context, key string, rs *apps.ReplicaSet,
 }
 
 func (c *Controller) release(ctx context.Context, key string, rs *apps.ReplicaSet, a Release) error {
-	patch := ownerPatch(&a.Pod.ObjectMeta, map[string]any{"$patch": "delete", "uid": rs.UID})
+	patch := ownership.ReleasePatch(a.Pod, rs)
 	pod, err := c.client.CoreV1().Pods(rs.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err): // gone, or another Pod of that name
-		return nil
-	case apierrors.IsConflict(err):
-		return loop.ErrStale
-	case err != nil:
+	if gone, err := ownership.AfterRelease(err); err != nil {
 		return fmt.Errorf("release Pod %s: %w", a.Pod.Name, err)
+	} else if gone {
+		return nil
 	}
 	c.writes.Wrote(key, "pods", pod)
 	c.log.Info("released Pod", "key", key, "pod", pod.Name, "why", a.Why)

@@ -2,7 +2,6 @@ package replicaset
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	apps "k8s.io/api/apps/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"mend/internal/ownership"
 	"mend/internal/view"
 )
 
@@ -111,11 +111,7 @@ func (c *Controller) watch(factory informers.SharedInformerFactory, wake func(ke
 	if err != nil {
 		return err
 	}
-	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { w.podChanged(nil, obj.(*v1.Pod)) },
-		UpdateFunc: func(old, obj any) { w.podChanged(old.(*v1.Pod), obj.(*v1.Pod)) },
-		DeleteFunc: w.podDeleted,
-	})
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(ownership.Waker{Kind: kind, Wake: w.wake, Selecting: w.selecting}.Handler())
 	if err != nil {
 		return err
 	}
@@ -137,43 +133,11 @@ func (w waker) named(obj any) {
 	}
 }
 
-func (w waker) podChanged(old, pod *v1.Pod) {
-	if old != nil && old.ResourceVersion == pod.ResourceVersion {
-		return // a resync, not a change
-	}
-	if old != nil {
-		w.owner(old)
-	}
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		w.owner(pod)
-		return
-	}
-	if old == nil || !reflect.DeepEqual(old.Labels, pod.Labels) || metav1.GetControllerOfNoCopy(old) != nil {
-		w.selecting(pod)
-	}
-}
-
-func (w waker) podDeleted(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if pod, ok := obj.(*v1.Pod); ok {
-		w.owner(pod)
-	}
-}
-
-// owner wakes the ReplicaSet that controls the Pod.
-func (w waker) owner(pod *v1.Pod) {
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == kind.Kind && owner.APIVersion == apps.SchemeGroupVersion.String() {
-		w.wake(pod.Namespace + "/" + owner.Name)
-	}
-}
-
 // selecting wakes the ReplicaSets that could adopt the Pod.
-func (w waker) selecting(pod *v1.Pod) {
-	w.eachIn(pod.Namespace, func(rs *apps.ReplicaSet) bool {
+func (w waker) selecting(pod metav1.Object) {
+	w.eachIn(pod.GetNamespace(), func(rs *apps.ReplicaSet) bool {
 		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-		return err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels))
+		return err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.GetLabels()))
 	})
 }
 
