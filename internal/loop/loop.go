@@ -83,17 +83,19 @@ func New(opts Options) *Loop {
 	return &Loop{opts: opts, queue: newQueue(opts)}
 }
 
+// newQueue makes the queue without a name: a named one wakes twice a second to
+// measure itself, and all loops together would be what mostly runs at rest.
 func newQueue(opts Options) workqueue.TypedRateLimitingInterface[string] {
 	if opts.Drive != nil {
 		return opts.Drive.Queue(opts.Name)
 	}
 	ready := workqueue.NewTypedWithConfig(
-		workqueue.TypedQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, Queue: opts.Order})
+		workqueue.TypedQueueConfig[string]{Clock: opts.Clock, Queue: opts.Order})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(
-		workqueue.TypedDelayingQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, Queue: ready})
+		workqueue.TypedDelayingQueueConfig[string]{Clock: opts.Clock, Queue: ready})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: opts.Name, Clock: opts.Clock, DelayingQueue: delaying})
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: opts.Clock, DelayingQueue: delaying})
 }
 
 // Name is the loop's name as declared.
