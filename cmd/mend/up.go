@@ -37,6 +37,7 @@ type upOptions struct {
 	runtimeEndpoint string
 	nodeName        string
 	cpus            int
+	confirmTraffic  bool
 	notify          bool
 	verbose         bool
 }
@@ -67,6 +68,7 @@ func newUp(opts *options) *cobra.Command {
 	flags.StringVar(&up.runtimeEndpoint, "runtime-endpoint", "", "CRI socket of a runtime of your own, instead of the built-in containerd")
 	flags.StringVar(&up.nodeName, "node-name", "", "name of this node; the host's name by default")
 	flags.IntVar(&up.cpus, "cpus", 0, "CPUs that the node offers to Pods, however many it has; limits still hold. 0 offers those it has")
+	flags.BoolVar(&up.confirmTraffic, "confirm-traffic", true, "end a Pod only when no request reaches it any more, and count a new one as available only when requests do; =false does neither, as Kubernetes' own components")
 	flags.BoolVarP(&up.verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&up.notify, "notify", false, "")
 	_ = flags.MarkHidden("notify")
@@ -146,6 +148,7 @@ func (u *upOptions) runHere(ctx context.Context) error {
 		RuntimeEndpoint: u.runtimeEndpoint,
 		NodeName:        u.nodeName,
 		CPUs:            u.cpus,
+		ConfirmTraffic:  u.confirmTraffic,
 		Verbose:         u.verbose,
 		LogTo:           os.Stderr,
 	}, tell)
@@ -213,7 +216,8 @@ func (u *upOptions) daemonArgs(made instance.Instance) []string {
 		"--data-dir", made.Dir,
 		"--api-port", strconv.Itoa(u.apiPort),
 		"--simulate", strconv.Itoa(u.simulate),
-		"--cpus", strconv.Itoa(u.cpus)}
+		"--cpus", strconv.Itoa(u.cpus),
+		"--confirm-traffic=" + strconv.FormatBool(u.confirmTraffic)}
 	for flag, value := range map[string]string{
 		"--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
 	} {

@@ -15,6 +15,7 @@ const output = "THIRD_PARTY_NOTICES"
 var shipped = []binary{
 	{Name: "mend", Dir: ".", Package: "./cmd/mend"},
 	{Name: "mend-cni", Dir: ".", Package: "./cmd/mend-cni"},
+	{Name: "mend-dns", Dir: ".", Package: "./cmd/mend-dns"},
 	{Name: "sample web image", Dir: ".", Package: "./images/web"},
 	{Name: "containerd", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd", Tags: "TAGS"},
 	{Name: "containerd-shim-runc-v2", Dir: "runtime", Package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", Tags: "TAGS"},

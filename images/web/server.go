@@ -61,6 +61,9 @@ func serve(std streams) int {
 	}
 	s.logLine(fmt.Sprintf("web %s on %s: serving on ports %s", s.version, s.pod, strings.Join(ports, " and ")))
 	for sig := range terms {
+		if os.Getenv("EXIT_ON_SIGTERM") != "" {
+			return 0 // as programs do that do not care: open connections break
+		}
 		if s.deaf.Load() {
 			s.logLine(fmt.Sprintf("web: %v ignored, as told", sig))
 			continue
@@ -112,6 +115,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("POST /exit", s.setExit)
 	mux.HandleFunc("POST /leak", s.leak)
 	mux.HandleFunc("POST /slow", s.slow)
+	mux.HandleFunc("GET /slow", s.late)
 	mux.HandleFunc("POST /sigterm/{state}", s.setDeaf)
 	return s.logged(mux)
 }
@@ -245,6 +249,20 @@ func (s *server) slow(w http.ResponseWriter, r *http.Request) {
 	}
 	s.delay.Store(int64(ms) * int64(time.Millisecond))
 	fmt.Fprintln(w, "done")
+}
+
+// late is GET /slow?ms=N: this one answer comes after N milliseconds.
+func (s *server) late(w http.ResponseWriter, r *http.Request) {
+	ms, err := number(r, "ms", 1000, 3_600_000)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+		s.hello(w, r)
+	case <-r.Context().Done():
+	}
 }
 
 // number reads a query parameter between 0 and most.

@@ -10,6 +10,7 @@ const (
 	RunSandbox      Kind = "run sandbox"
 	EnsureImage     Kind = "ensure image"
 	StartContainer  Kind = "start container" // create, start, postStart hook
+	LeaveEndpoints  Kind = "leave endpoints" // until no request reaches the Pod
 	KillContainer   Kind = "kill container"  // preStop hook, SIGTERM, grace, SIGKILL
 	StopSandbox     Kind = "stop sandbox"
 	RemoveContainer Kind = "remove container"
@@ -38,6 +39,7 @@ type Action struct {
 const (
 	laneVolumes = "volumes"
 	laneSandbox = "sandbox"
+	laneTraffic = "traffic"
 	laneDelete  = "delete"
 )
 
@@ -51,6 +53,8 @@ func (a Action) lane() string {
 		return laneVolumes
 	case RunSandbox:
 		return laneSandbox
+	case LeaveEndpoints:
+		return laneTraffic
 	case EnsureImage:
 		return imageLane(a.Container)
 	case StartContainer:
@@ -77,7 +81,7 @@ func (a Action) shows() bool {
 	switch a.Kind {
 	case RunSandbox, StartContainer, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
 		return true
-	case SetUpVolumes, EnsureImage, TearDown, DeletePod, Abandon, Forget:
+	case SetUpVolumes, EnsureImage, LeaveEndpoints, TearDown, DeletePod, Abandon, Forget:
 	}
 	return false
 }

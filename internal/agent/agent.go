@@ -58,6 +58,7 @@ type Agent struct {
 	node    *node.Manager
 	sources *sources
 	room    *room
+	starts  *starts
 	loop    *loop.Loop // plans, by Pod UID
 	writer  *loop.Loop // statuses, by Pod UID
 
@@ -83,7 +84,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, all: map[types.UID]*pod{}, room: newRoom()}
+	a := &Agent{cfg: cfg, all: map[types.UID]*pod{}, room: newRoom(), starts: newStarts()}
 	if cfg.CgroupParent != "" {
 		if a.cgroups, err = cgroup.Open(cfg.CgroupParent); err != nil {
 			return nil, err

@@ -56,6 +56,9 @@ type Config struct {
 	// MaxPods defaults to 110.
 	MaxPods int
 
+	// Gate holds a Pod's end up until no request reaches it; nil: nothing does.
+	Gate Gate
+
 	// Events should have the component "kubelet" and the node's name as host.
 	Events record.EventRecorder
 	Clock  clock.WithTicker
@@ -70,6 +73,14 @@ type Config struct {
 
 	// ProbeDial opens the connections of probes and HTTP hooks; default the network.
 	ProbeDial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Gate knows when requests no longer reach a Pod.
+type Gate interface {
+	// LeftEndpoints returns a channel that is closed when no new request reaches the
+	// terminating Pod and those in flight are answered, or ctx ends. It does not
+	// block, and sees to it that the channel is closed within the grace period.
+	LeftEndpoints(ctx context.Context, pod *v1.Pod) <-chan struct{}
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -28,6 +28,9 @@
 //	                                      and starts it                     failures delay that
 //	a container runs and is broken        ends it (probe, definition)       it ended
 //	all regular ones ended for good       ends sidecars                     nothing runs
+//	deleted, and requests may reach it    lets it serve on                  every proxy leads elsewhere
+//	                                                                        and requests in flight are
+//	                                                                        answered, or 3/4 of grace
 //	deleted, refused, too late, finished  ends containers (sidecars last),  nothing runs, no sandbox
 //	                                      then sandboxes                    is ready
 //	that, and the status is written       takes volumes and cgroup away     they are gone

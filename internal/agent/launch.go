@@ -70,20 +70,25 @@ func (a *Agent) do(ctx context.Context, p *pod, act Action) error {
 	case SetUpVolumes:
 		return a.setUpVolumes(ctx, p)
 	case RunSandbox:
+		defer a.starts.begin()()
 		return a.runSandbox(ctx, p, act)
 	case EnsureImage:
 		return a.ensureImage(ctx, p, act)
 	case StartContainer:
-		return a.startContainer(ctx, p, act)
+		return a.startContainer(ctx, p, act) // counts itself, without its hook
+	case LeaveEndpoints:
+		return a.leaveEndpoints(ctx, p)
 	case KillContainer:
 		return a.killContainer(ctx, p, act)
 	case StopSandbox:
+		a.starts.yield(ctx)
 		ctx, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		return ignoreGone(a.cfg.Runtime.StopPodSandbox(ctx, act.ID))
 	case RemoveContainer:
 		return a.removeContainer(ctx, p, act)
 	case RemoveSandbox:
+		a.starts.yield(ctx)
 		ctx, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		return ignoreGone(a.cfg.Runtime.RemovePodSandbox(ctx, act.ID))

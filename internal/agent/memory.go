@@ -33,6 +33,7 @@ type pod struct {
 	volumesReady bool
 	tornDown     bool
 	endingSince  time.Time
+	leftAt       time.Time
 	images       map[string]podspec.Image
 	failures     map[string]Failure
 	restarts     map[string]Backoff
@@ -94,7 +95,7 @@ func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, a
 	return Observed{
 		Pod: p.api, Gone: p.gone, Orphan: p.orphan, Halt: halt, Runtime: p.state, Old: p.old(), HostIPs: hostIPs,
 		LoggedAttempts: attempts, Refused: p.refused, VolumesReady: p.volumesReady, TornDown: p.tornDown,
-		EndingSince: p.endingSince, Images: maps.Clone(p.images), Failures: maps.Clone(p.failures),
+		EndingSince: p.endingSince, LeftAt: p.leftAt, Images: maps.Clone(p.images), Failures: maps.Clone(p.failures),
 		Restarts: maps.Clone(p.restarts), Flights: flights, Probes: maps.Clone(p.probed),
 	}
 }

@@ -18,6 +18,8 @@ type Observed struct {
 	Pod *v1.Pod
 	// Gone: the API has it no more. Orphan: this agent never saw it there.
 	Gone, Orphan bool
+	// Gated: a Pod that ends first leaves its Services' endpoints.
+	Gated bool
 	// Halt: the node stops; containers end, and the Pod stays as it is in the API.
 	Halt    bool
 	Runtime podruntime.State
@@ -35,6 +37,7 @@ type Observed struct {
 	VolumesReady bool
 	TornDown     bool
 	EndingSince  time.Time // when it was first seen that the Pod ends
+	LeftAt       time.Time // when requests no longer reached it; zero: they may
 	Images       map[string]podspec.Image
 	Failures     map[string]Failure // by lane
 	Restarts     map[string]Backoff // by container name

@@ -164,11 +164,7 @@ func (p *planner) halt() {
 // does or may soon.
 func (p *planner) killAll() bool {
 	p.plan.Ending = true
-	for _, lane := range slices.Sorted(maps.Keys(p.o.Flights)) {
-		if p.o.Flights[lane].Action.Kind == EnsureImage {
-			p.add(Action{Kind: Abandon, ID: lane, Why: "the Pod ends"})
-		}
-	}
+	p.abandon(EnsureImage)
 	live := p.o.Runtime.Live()
 	var sidecars, others []podruntime.Container
 	for _, c := range live {
@@ -178,16 +174,24 @@ func (p *planner) killAll() bool {
 			others = append(others, c)
 		}
 	}
-	left := p.grace()
 	for _, c := range others {
-		p.kill(c, left, "Stopping container "+c.Name)
+		p.kill(c, p.grace()-p.leftAfter(), "Stopping container "+c.Name)
 	}
 	if len(others) == 0 || p.graceSpent() {
 		p.killSidecars(sidecars)
 	} else if len(sidecars) > 0 {
-		p.lookAgain(p.endingSince().Add(time.Duration(left) * time.Second))
+		p.lookAgain(p.endingSince().Add(time.Duration(p.grace()) * time.Second))
 	}
 	return len(live) > 0 || p.o.inFlight(StartContainer, RunSandbox)
+}
+
+// abandon gives up what is under way of a kind.
+func (p *planner) abandon(kind Kind) {
+	for _, lane := range slices.Sorted(maps.Keys(p.o.Flights)) {
+		if p.o.Flights[lane].Action.Kind == kind {
+			p.add(Action{Kind: Abandon, ID: lane, Why: "the Pod ends"})
+		}
+	}
 }
 
 // killSidecars ends sidecars in the reverse of the order they started in, each

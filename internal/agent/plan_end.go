@@ -1,15 +1,17 @@
 package agent
 
 import (
+	"time"
+
 	"mend/internal/agent/podruntime"
 	"mend/internal/agent/status"
 )
 
-// end brings the Pod to rest: containers, then sandboxes; then its final status
+// end brings the Pod to rest: out of the endpoints, then containers, then sandboxes; then its final status
 // is written; only then is anything taken away that the status came from, and
 // last of all the API object.
 func (p *planner) end() {
-	if p.killAll() || p.stopSandboxes() {
+	if p.leaving() || p.killAll() || p.stopSandboxes() {
 		p.endProbes()
 		return
 	}
@@ -33,6 +35,47 @@ func (p *planner) end() {
 	default:
 		p.add(Action{Kind: DeletePod, Why: "nothing of the Pod is left on the node"})
 	}
+}
+
+// leaving says whether requests may still reach the Pod, so that its containers must
+// serve on. That is waited for in at most three quarters of the grace period.
+func (p *planner) leaving() bool {
+	if !p.gated() || !p.o.LeftAt.IsZero() || len(p.o.Runtime.Live()) == 0 {
+		return false
+	}
+	p.plan.Ending = true
+	until := p.endingSince().Add(p.leaveLimit())
+	if !p.now.Before(until) {
+		p.abandon(LeaveEndpoints)
+		return false
+	}
+	p.abandon(EnsureImage)
+	p.add(Action{Kind: LeaveEndpoints, Why: "the Pod is deleted"})
+	p.lookAgain(until)
+	return true
+}
+
+// gated says whether the Pod leaves its endpoints before it ends.
+func (p *planner) gated() bool {
+	return p.o.Gated && !p.o.Gone && p.o.Pod.DeletionTimestamp != nil
+}
+
+func (p *planner) leaveLimit() time.Duration {
+	return time.Duration(p.grace()) * time.Second * 3 / 4
+}
+
+// leftAfter is how much of the grace period, in seconds, had passed when the
+// containers were first told to end.
+func (p *planner) leftAfter() int64 {
+	switch {
+	case !p.gated():
+		return 0
+	case !p.o.LeftAt.IsZero():
+		return int64(min(p.o.LeftAt.Sub(p.endingSince()), p.leaveLimit()).Round(time.Second) / time.Second)
+	case p.now.Before(p.endingSince().Add(p.leaveLimit())):
+		return 0 // nothing ran
+	}
+	return int64(p.leaveLimit() / time.Second)
 }
 
 // settled says whether the API shows the final status.

@@ -83,7 +83,7 @@ func (p *pod) landsSoon() bool {
 		case StartContainer:
 			c := findContainer(&p.api.Spec, f.Action.Container)
 			return c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil
-		case SetUpVolumes, EnsureImage, KillContainer, TearDown, DeletePod, Abandon, Forget:
+		case SetUpVolumes, EnsureImage, LeaveEndpoints, KillContainer, TearDown, DeletePod, Abandon, Forget:
 		}
 	}
 	return false

@@ -38,7 +38,9 @@ var podShapes = map[string]func(*v1.Pod){
 func newModel(t *rapid.T) *model {
 	shape := rapid.SampledFrom(slices.Sorted(maps.Keys(podShapes))).Draw(t, "shape")
 	restart := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(t, "policy")
-	return &model{t: t, o: fresh(podShapes[shape], policy(restart)), now: epoch}
+	m := &model{t: t, o: fresh(podShapes[shape], policy(restart)), now: epoch}
+	m.o.Gated = rapid.Bool().Draw(t, "gated")
+	return m
 }
 
 // step plans and launches, as the worker does.
@@ -81,6 +83,9 @@ func (m *model) check(a Action) {
 	if a.Kind == StartContainer {
 		m.checkStart(a)
 	}
+	if a.Kind == KillContainer {
+		m.checkKill(a)
+	}
 	if a.Kind == RunSandbox && slices.ContainsFunc(m.o.Runtime.Sandboxes, func(s podruntime.Sandbox) bool { return s.Ready || s.Attempt >= a.Attempt }) {
 		m.t.Fatalf("run sandbox attempt %d beside %+v", a.Attempt, m.o.Runtime.Sandboxes)
 	}
@@ -93,6 +98,30 @@ func (m *model) check(a Action) {
 	}
 	if (a.Kind == DeletePod || a.Kind == Forget) && (!m.o.Runtime.Empty() || !m.o.TornDown) {
 		m.t.Fatalf("%s while something is left: %+v", a.Kind, m.o.Runtime)
+	}
+}
+
+// checkKill: a deleted Pod's containers end once requests no longer reach it or most
+// of the grace period is over, and then within that period, give or take a second.
+func (m *model) checkKill(a Action) {
+	pod := m.o.Pod
+	if !m.o.Gated || m.o.Gone || pod.DeletionTimestamp == nil {
+		return
+	}
+	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	since := m.o.EndingSince
+	if since.IsZero() {
+		since = m.now
+	}
+	if m.o.LeftAt.IsZero() && m.now.Sub(since) < grace*3/4 {
+		m.t.Fatalf("%s ends %v after the deletion though requests may reach it", a.ID, m.now.Sub(since))
+	}
+	held := m.o.LeftAt.Sub(since)
+	if m.o.LeftAt.IsZero() {
+		held = grace * 3 / 4
+	}
+	if most := max(grace-held+time.Second, minGrace*time.Second); time.Duration(a.Grace)*time.Second > most {
+		m.t.Fatalf("%s gets %d s after %v of %v", a.ID, a.Grace, held, grace)
 	}
 }
 
@@ -130,6 +159,8 @@ func (m *model) land(lane string) {
 		s := box(fmt.Sprintf("s%d", m.serial), a.Attempt)
 		s.CreatedAt = m.now
 		m.o.Runtime.Sandboxes = append([]podruntime.Sandbox{s}, m.o.Runtime.Sandboxes...)
+	case LeaveEndpoints:
+		m.o.LeftAt = m.now
 	case EnsureImage:
 		m.o.Images[a.Container] = podspec.Image{Ref: "x"}
 	case StartContainer:
@@ -250,7 +281,7 @@ func (m *model) restartAgent(lanes []string) {
 	}
 	m.o.Flights, m.o.Images, m.o.Failures = map[string]Flight{}, map[string]podspec.Image{}, map[string]Failure{}
 	m.o.Restarts, m.o.Probes = map[string]Backoff{}, map[string]Probed{}
-	m.o.VolumesReady, m.o.TornDown, m.o.EndingSince = false, false, time.Time{}
+	m.o.VolumesReady, m.o.TornDown, m.o.EndingSince, m.o.LeftAt = false, false, time.Time{}, time.Time{}
 	if m.o.Gone {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ func (a *Agent) startContainer(ctx context.Context, p *pod, act Action) error {
 		p.restarts[c.Name] = p.restarts[c.Name].raised(last.FinishedAt, a.cfg.Clock.Now())
 	}
 	p.mu.Unlock()
+	end := sync.OnceFunc(a.starts.begin())
+	defer end()
 	id, err := a.create(ctx, v, c, act, img)
 	if err != nil {
 		return err
@@ -49,6 +52,7 @@ func (a *Agent) startContainer(ctx context.Context, p *pod, act Action) error {
 		a.event(v.pod, c.Name, id, v1.EventTypeWarning, "Failed", "Error: "+message(err))
 		return &stepError{reason: reasonRun, message: message(err)}
 	}
+	end()
 	a.event(v.pod, c.Name, id, v1.EventTypeNormal, "Started", "Container started")
 	p.mu.Lock()
 	delete(p.failures, imageLane(c.Name))

@@ -60,7 +60,7 @@ func (a *Agent) observe(ctx context.Context, p *pod) (*Observed, error) {
 		return nil, nil
 	}
 	o := p.observed(flights, a.cfg.NodeIPs, halt, a.loggedAttempts(p))
-	o.RuntimeName = a.runtimeName
+	o.RuntimeName, o.Gated = a.runtimeName, a.cfg.Gate != nil
 	return &o, nil
 }
 

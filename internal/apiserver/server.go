@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,18 +139,32 @@ func (s *Server) Run(ctx context.Context) error {
 		s.drain()
 		return nil
 	}
-	server, err := s.httpServer()
+	return s.serve(ctx, s.config.Listen, s.drain)
+}
+
+// Serve serves on one more listener, under further names and addresses, until ctx
+// or Run ends. Run must have been called. The listener is closed.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, hosts ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.base, cancel)()
+	return s.serve(ctx, listener, func() {}, hosts...)
+}
+
+// serve serves until ctx ends; ending is called before connections are closed.
+func (s *Server) serve(ctx context.Context, listener net.Listener, ending func(), hosts ...string) error {
+	server, err := s.httpServer(hosts)
 	if err != nil {
-		return err
+		return errors.Join(err, listener.Close())
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(s.config.Listen, "", "") }()
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("apiserver: %w", err)
 	case <-ctx.Done():
 	}
-	s.drain()
+	ending()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
 	if err := server.Shutdown(limit); err != nil {
@@ -176,10 +191,10 @@ func (s *Server) drain() {
 	s.stop()
 }
 
-func (s *Server) httpServer() (*http.Server, error) {
+func (s *Server) httpServer(hosts []string) (*http.Server, error) {
 	server := &http.Server{
 		Handler:           s.endingWithServer(s.generic.Handler),
-		TLSConfig:         s.servingTLS(),
+		TLSConfig:         s.servingTLS(hosts),
 		MaxHeaderBytes:    1 << 20,
 		IdleTimeout:       90 * time.Second,
 		ReadHeaderTimeout: 32 * time.Second,
@@ -204,10 +219,10 @@ func (s *Server) endingWithServer(handler http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) servingTLS() *tls.Config {
+func (s *Server) servingTLS(more []string) *tls.Config {
 	hosts := []string{"localhost", "127.0.0.1", "::1",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.config.ClusterDomain}
-	hosts = append(hosts, s.config.Hosts...)
+	hosts = slices.Concat(hosts, s.config.Hosts, more)
 	if book, err := newAddressBook(s.config.ServiceClusterIPRange, s.config.ServiceNodePortRange); err == nil {
 		hosts = append(hosts, book.address(1).String())
 	}

@@ -27,9 +27,12 @@ type Config struct {
 	// NodeName is empty for the host's name.
 	NodeName string
 	// CPUs is how many the node offers to Pods; 0 means those it has.
-	CPUs    int
-	Verbose bool
-	LogTo   io.Writer
+	CPUs int
+	// ConfirmTraffic holds a Pod's end up until no request reaches it, and its
+	// availability until requests do.
+	ConfirmTraffic bool
+	Verbose        bool
+	LogTo          io.Writer
 }
 
 // ValidateNodeName says what is wrong with a name given by a person. The empty

@@ -52,7 +52,7 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 		tell.Doing("ending containerd")
 		limited, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
-		if ended = p.host.end(limited); ended != nil {
+		if ended = errors.Join(p.services.withdraw(limited), p.host.end(limited)); ended != nil {
 			p.log.Error("ending containerd", "err", ended)
 		}
 	}
@@ -104,7 +104,7 @@ func EndLeftovers(ctx context.Context, i instance.Instance, tell Teller) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(left.StopPods(limited, leftoverGrace), left.Stop(limited), network.Teardown(ctx, networkConfig(i, p)))
+	return errors.Join(left.StopPods(limited, leftoverGrace), left.Stop(limited), endServices(i), network.Teardown(ctx, networkConfig(i, p)))
 }
 
 // Purge removes everything that the instance made. Nothing of it may run. The
@@ -122,7 +122,7 @@ func Purge(ctx context.Context, i instance.Instance, tell Teller) error {
 		if err := containerd.Purge(limited, containerdConfig(i, nil, p)); err != nil {
 			return err
 		}
-		if err := network.Teardown(limited, networkConfig(i, p)); err != nil {
+		if err := errors.Join(endServices(i), network.Teardown(limited, networkConfig(i, p))); err != nil {
 			return err
 		}
 	}

@@ -19,9 +19,6 @@ import (
 	"mend/internal/runtime/image"
 )
 
-// serviceRange is where Services' addresses come from; Pods' must not overlap it.
-var serviceRange = netip.MustParsePrefix("10.96.0.0/12")
-
 // criTimeout bounds one CRI call that should be short; pulls and stops bring
 // limits of their own.
 const criTimeout = 2 * time.Minute
@@ -47,7 +44,11 @@ func containerdConfig(i instance.Instance, n *network.Network, p *process) conta
 }
 
 func networkConfig(i instance.Instance, p *process) network.Config {
-	return network.Config{InstanceID: i.ID, Avoid: []netip.Prefix{serviceRange}, DataDir: i.Dir, RunDir: i.RunDir(), Log: p.log}
+	config := network.Config{InstanceID: i.ID, DataDir: i.Dir, RunDir: i.RunDir(), Log: p.log}
+	if p.serviceRange.IsValid() {
+		config.Avoid = []netip.Prefix{p.serviceRange}
+	}
+	return config
 }
 
 // start brings the runtime up and connects to it.
@@ -119,7 +120,7 @@ func (h *host) startBuiltin(ctx context.Context) error {
 	if err := h.images.EnsureBuiltin(ctx, bundle.ID(), h.supervisor.OpenImages); err != nil {
 		return err
 	}
-	mirror := image.Mirror{Client: h.images, RegistryDir: containerdConfig(h.p.instance, h.network, h.p).RegistryDir(), Log: h.p.log}
+	mirror := image.Mirror{Client: h.images, RegistryDir: RegistryDir(h.p.instance), Log: h.p.log}
 	h.p.nodes.run(func(ctx context.Context) {
 		if err := mirror.Run(ctx); err != nil {
 			h.p.log.Error("the mirror for the samples ended", "err", err)

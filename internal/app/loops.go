@@ -14,7 +14,11 @@ import (
 
 	"mend/internal/controller/apiservice"
 	"mend/internal/controller/deployment"
+	"mend/internal/controller/endpoints"
+	"mend/internal/controller/endpoints/endpointslice"
+	"mend/internal/controller/endpoints/mirror"
 	"mend/internal/controller/garbage"
+	"mend/internal/controller/loadbalancer"
 	"mend/internal/controller/namespace"
 	"mend/internal/controller/nodehealth"
 	"mend/internal/controller/podgc"
@@ -27,11 +31,12 @@ import (
 	"mend/internal/view"
 )
 
-// loops is the one list of everything that reconciles.
-func loops(caPEM []byte, api apiservice.Config) []loop.Declaration {
+// loops is the one list of everything that reconciles. Reserved are ports of the nodes
+// that no Service may take.
+func loops(caPEM []byte, api apiservice.Config, routing replicaset.Routing, reserved ...int32) []loop.Declaration {
 	return []loop.Declaration{
 		deployment.Declaration(),
-		replicaset.Declaration(),
+		replicaset.Declaration(routing),
 		scheduler.Declaration(),
 		garbage.Declaration(),
 		namespace.Declaration(),
@@ -42,13 +47,17 @@ func loops(caPEM []byte, api apiservice.Config) []loop.Declaration {
 		nodehealth.Declaration(),
 		tainteviction.Declaration(),
 		apiservice.Declaration(api),
+		endpointslice.Declaration(),
+		mirror.Declaration(),
+		endpoints.Declaration(),
+		loadbalancer.Declaration(reserved...),
 	}
 }
 
 // startLoops builds and runs every loop. It returns when the informers have
 // their first lists.
 func (p *process) startLoops(ctx context.Context) error {
-	list := loops(p.pki.CAPEM(), p.apiService)
+	list := loops(p.pki.CAPEM(), p.apiService, p.services.routing(), p.apiService.Port)
 	if err := checkOwners(list); err != nil {
 		return err
 	}

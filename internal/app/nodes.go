@@ -62,6 +62,12 @@ func (p *process) startNodes(ctx context.Context) error {
 	if config.NodeIP == "" {
 		return errors.New("this machine has no address but loopback for the node")
 	}
+	if p.services != nil {
+		if err := p.services.carry(ctx, config.NodeIP); err != nil {
+			return err
+		}
+		config.Gate, config.ClusterDNS = p.services.podGate(), []string{p.services.clusterDNS().String()}
+	}
 	return p.startAgent(config)
 }
 
@@ -138,6 +144,9 @@ func (p *process) startAgent(config agent.Config) error {
 	made, err := agent.New(config)
 	if err != nil {
 		return err
+	}
+	if p.services != nil {
+		p.services.agent.Store(made)
 	}
 	p.nodeNames, p.agents = append(p.nodeNames, config.NodeName), append(p.agents, made)
 	p.nodes.run(func(ctx context.Context) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -38,12 +39,15 @@ type process struct {
 	api        *apiserver.Server
 	server     string // URL of the API
 	apiService apiservice.Config
-	events     record.EventBroadcaster
-	built      []*loop.Loop
-	host       *host // nil with simulated nodes
-	kubelets   kubelets
-	nodeNames  []string
-	agents     []*agent.Agent
+	// serviceRange is where Services' addresses come from; Pods' do not overlap it.
+	serviceRange netip.Prefix
+	events       record.EventBroadcaster
+	built        []*loop.Loop
+	host         *host     // nil with simulated nodes
+	services     *services // nil without a Pod network of ours
+	kubelets     kubelets
+	nodeNames    []string
+	agents       []*agent.Agent
 
 	nodes, loops, control *stage
 
@@ -111,6 +115,10 @@ func open(config Config) (*process, error) {
 	if config.Simulate == 0 {
 		p.host = &host{p: p}
 	}
+	if err := p.chooseServiceRange(); err != nil {
+		lock.Release()
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -126,7 +134,13 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if err := p.servePods(); err != nil {
+		return err
+	}
 	if err := p.startEvents(); err != nil {
+		return err
+	}
+	if err := p.watchServices(); err != nil {
 		return err
 	}
 	if err := serveControl(p.control.ctx, p.instance.ControlSocket(), p, p.log); err != nil {
@@ -168,12 +182,13 @@ func (p *process) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	p.api, err = apiserver.New(apiserver.Config{
-		Etcd:        p.store.Client(),
-		StoreHealth: p.store.Health,
-		PKI:         p.pki,
-		Listen:      listener,
-		Kubelets:    &p.kubelets,
-		Log:         p.log,
+		Etcd:                  p.store.Client(),
+		StoreHealth:           p.store.Health,
+		PKI:                   p.pki,
+		Listen:                listener,
+		ServiceClusterIPRange: p.serviceRange.String(),
+		Kubelets:              &p.kubelets,
+		Log:                   p.log,
 	})
 	if err != nil {
 		return err

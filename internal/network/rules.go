@@ -19,6 +19,7 @@ import (
 //	table ip mend-<id> {
 //	  map hostports-any  { proto . port : address . port }         (package hostport)
 //	  map hostports-addr { address . proto . port : address . port }
+//	  set hostports-hairpin { address . address }                  (Pods that reach themselves)
 //	  chain guard       { hook prerouting, raw:  Pods do not reach the host's 127.0.0.0/8 }
 //	  chain prerouting  { hook prerouting, dstnat: to a local address → hostports }
 //	  chain output      { hook output, dstnat:     to a local address → hostports }
@@ -35,7 +36,8 @@ func applyRules(table string, n *Network) error {
 	}
 	t := c.AddTable(hostport.Table(table))
 	byAny, byAddr := hostport.Maps(t)
-	for _, m := range []*nftables.Set{byAny, byAddr} {
+	hairpins := hostport.Hairpin(t)
+	for _, m := range []*nftables.Set{byAny, byAddr, hairpins} {
 		if err := c.AddSet(m, nil); err != nil {
 			return fmt.Errorf("nftables map %s: %w", m.Name, err)
 		}
@@ -66,8 +68,10 @@ func applyRules(table string, n *Network) error {
 
 	// From 127.0.0.1 through a host port: the Pod could not answer such a source.
 	add(post, matchRange(source, loopbackRange, true), toInterface(n.Bridge, true), masquerade())
-	// Pod to Pod through a host port: the answer must come back the same way.
-	add(post, matchRange(source, pods, true), toInterface(n.Bridge, true), translated(), masquerade())
+	// A Pod to itself through a host port: it would not take a packet from its own address.
+	// Pods reach each other through the node, so other answers come back here anyway, and
+	// the proxy of Services masquerades what it must.
+	add(post, toInterface(n.Bridge, true), translated(), bothIn(hairpins), masquerade())
 	add(post, matchRange(source, pods, true), matchRange(destination, pods, false), toInterface(n.Bridge, false), masquerade())
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("set the nftables table %s (does the kernel have nf_tables and nf_nat?): %w", table, err)
@@ -184,6 +188,14 @@ func translated() []expr.Any {
 }
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
+
+// bothIn matches a packet whose source and destination are a pair of the set.
+func bothIn(set *nftables.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: 8},
+		&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID},
+	}
+}
 
 func verdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}

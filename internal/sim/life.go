@@ -71,7 +71,7 @@ func (w *world) begin() {
 		}},
 	}
 	for _, d := range []loop.Declaration{
-		deployment.Declaration(), replicaset.Declaration(), scheduler.Declaration(), podgc.Declaration(),
+		deployment.Declaration(), replicaset.Declaration(nil), scheduler.Declaration(), podgc.Declaration(),
 	} {
 		made, err := d.Build(env)
 		must(err)

@@ -25,8 +25,8 @@ type Config struct {
 	Catalog *catalog.Catalog
 	Acks    *Acks
 	// NetNS returns the path of a Pod's network namespace, in which the gate looks for
-	// requests in flight; false when the Pod has none of its own or it is not known. Nil:
-	// requests in flight are not waited for.
+	// requests in flight; false when the Pod has none of its own or it is not known. It may
+	// block. Nil: requests in flight are not waited for.
 	NetNS func(pod types.UID) (path string, ok bool)
 	Log   *slog.Logger
 }
@@ -67,6 +67,8 @@ type wait struct {
 	listed map[catalog.Key]bool
 	known  bool
 	need   uint64
+	// ctx ends with the wait, or when its caller does not want it any more.
+	ctx    context.Context
 	cancel context.CancelFunc
 }
 
@@ -132,14 +134,14 @@ func (g *Gate) LeftEndpoints(ctx context.Context, pod *v1.Pod) <-chan struct{} {
 		return closed
 	}
 	w := &wait{pod: pod, left: make(chan struct{}), listed: services, known: known}
-	ctx, w.cancel = context.WithCancel(ctx)
+	w.ctx, w.cancel = context.WithCancel(ctx)
 	g.waiting[pod.UID] = w
-	w.limit = time.AfterFunc(limit, func() { g.giveUp(ctx, w) })
-	context.AfterFunc(ctx, func() { g.end(w) })
+	w.limit = time.AfterFunc(limit, func() { g.giveUp(w) })
+	context.AfterFunc(w.ctx, func() { g.end(w) })
 	for key := range services {
 		g.lookUp(w, g.c.Catalog.Get(key), key)
 	}
-	g.settleOne(ctx, w)
+	g.settleOne(w)
 	return w.left
 }
 
@@ -271,7 +273,7 @@ func (g *Gate) show(key catalog.Key, service catalog.Service) {
 func (g *Gate) settle() {
 	g.mu.Lock()
 	for _, w := range g.waiting {
-		g.settleOne(context.Background(), w)
+		g.settleOne(w)
 	}
 	var routed []types.NamespacedName
 	for uid, q := range g.asked {
@@ -294,15 +296,15 @@ func (g *Gate) settle() {
 
 // settleOne lets a Pod go on when every Service shows it as terminating and every node
 // has confirmed that.
-func (g *Gate) settleOne(ctx context.Context, w *wait) {
+func (g *Gate) settleOne(w *wait) {
 	if g.waiting[w.pod.UID] != w || !w.known || len(w.listed) > 0 || len(g.c.Acks.behind(w.need)) > 0 {
 		return
 	}
-	g.answer(ctx, w)
+	g.answer(w)
 }
 
 // giveUp ends a wait whose time ran out.
-func (g *Gate) giveUp(ctx context.Context, w *wait) {
+func (g *Gate) giveUp(w *wait) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.waiting[w.pod.UID] != w || w.need == answered {
@@ -314,32 +316,36 @@ func (g *Gate) giveUp(ctx context.Context, w *wait) {
 	}
 	g.c.Log.Warn("a Pod ends although it may still get requests", "pod", w.pod.Namespace+"/"+w.pod.Name,
 		"services", slices.Collect(maps.Keys(w.listed)), "nodes", nodes)
-	g.answer(ctx, w)
+	g.answer(w)
 }
 
 // answered is what a wait needs when only requests in flight hold it up.
 const answered = ^uint64(0)
 
 // answer waits for requests in flight, where they can be seen.
-func (g *Gate) answer(ctx context.Context, w *wait) {
+func (g *Gate) answer(w *wait) {
 	w.limit.Stop()
 	w.need = answered
 	w.listed = nil
-	path, ok := "", false
-	if g.c.NetNS != nil {
-		path, ok = g.c.NetNS(w.pod.UID)
-	}
-	if !ok {
+	if g.c.NetNS == nil {
 		g.finish(w)
 		return
 	}
-	until := w.pod.DeletionTimestamp.Add(-grace(w.pod) / 4)
 	go func() {
-		if err := drain(ctx, path, until); err != nil {
-			g.c.Log.Warn("cannot see a Pod's requests in flight; it ends without waiting for them", "pod", w.pod.Namespace+"/"+w.pod.Name, "err", err)
-		}
+		g.drain(w.ctx, w.pod)
 		g.end(w)
 	}()
+}
+
+// drain returns when the Pod's requests in flight are answered, where they can be seen.
+func (g *Gate) drain(ctx context.Context, pod *v1.Pod) {
+	path, ok := g.c.NetNS(pod.UID)
+	if !ok {
+		return
+	}
+	if err := drain(ctx, path, pod.DeletionTimestamp.Add(-grace(pod)/4)); err != nil {
+		g.c.Log.Warn("cannot see a Pod's requests in flight; it ends without waiting for them", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+	}
 }
 
 func (g *Gate) end(w *wait) {

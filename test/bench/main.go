@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,19 +123,27 @@ func (r *rig) starts(ctx context.Context) error {
 
 // rest measures a mend with nothing deployed.
 func (r *rig) rest(ctx context.Context) error {
-	own, containerd, err := r.processes(ctx)
+	processes, err := r.processes(ctx)
 	if err != nil {
 		return err
 	}
 	if err := pass(ctx, settleTime); err != nil {
 		return err
 	}
-	before := cpu(own) + cpu(containerd)
+	var before, used time.Duration
+	for _, process := range processes {
+		before += cpu(process.pid)
+	}
 	if err := pass(ctx, quietTime); err != nil {
 		return err
 	}
-	used := cpu(own) + cpu(containerd) - before
-	fmt.Printf("%-44s mend %d MiB + containerd %d MiB\n", "memory at rest", resident(own)>>20, resident(containerd)>>20)
+	var memory []string
+	for _, process := range processes {
+		used += cpu(process.pid)
+		memory = append(memory, fmt.Sprintf("%s %d MiB", process.name, resident(process.pid)>>20))
+	}
+	used -= before
+	fmt.Printf("%-44s %s\n", "memory at rest", strings.Join(memory, " + "))
 	fmt.Printf("%-44s %.2f %% of one core\n", "CPU at rest, over a minute", 100*used.Seconds()/quietTime.Seconds())
 	return nil
 }
@@ -148,29 +157,35 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (r *rig) processes(ctx context.Context) (own, containerd int, err error) {
+// process is one that mend consists of.
+type process struct {
+	name string
+	pid  int
+}
+
+func (r *rig) processes(ctx context.Context) ([]process, error) {
 	text, err := r.command(ctx, "status", "--json")
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	var status struct {
 		PID        int
 		Components []struct{ Name, Message string }
 	}
 	if err := json.Unmarshal([]byte(text), &status); err != nil {
-		return 0, 0, err
+		return nil, err
 	}
+	found := []process{{"mend", status.PID}}
 	for _, component := range status.Components {
-		if component.Name == "containerd" {
-			if _, err := fmt.Sscanf(component.Message, "pid %d", &containerd); err != nil {
-				return 0, 0, err
-			}
+		var pid int
+		if _, err := fmt.Sscanf(component.Message, "pid %d", &pid); err == nil {
+			found = append(found, process{component.Name, pid})
 		}
 	}
-	if status.PID == 0 || containerd == 0 {
-		return 0, 0, fmt.Errorf("no processes in the status: %s", text)
+	if status.PID == 0 || len(found) != 3 {
+		return nil, fmt.Errorf("want mend, containerd and the cluster's DNS in the status: %s", text)
 	}
-	return status.PID, containerd, nil
+	return found, nil
 }
 
 // heal interleaves heals with raw CRI calls on the same containerd.
@@ -213,11 +228,11 @@ func (r *rig) heal(ctx context.Context) error {
 	report("Pod deleted to replacement Ready, 10 replicas", healed)
 	fmt.Printf("%-44s %.2f\n", "  as a multiple of the raw calls", median(healed).Seconds()/median(raw).Seconds())
 	report("killed container running again", restarted)
-	return nil
+	return pods.traffic(ctx)
 }
 
-func median(times []time.Duration) time.Duration {
-	return slices.Sorted(slices.Values(times))[len(times)/2]
+func median[T cmp.Ordered](values []T) T {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
 func report(what string, times []time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,14 +108,15 @@ func (p *pods) deploy(ctx context.Context, n int32) error {
 	return p.until(ctx, p.allReady)
 }
 
-func (p *pods) any() *corev1.Pod {
-	var oldest *corev1.Pod
+// any is the first Pod by name that is not one of others.
+func (p *pods) any(others ...string) *corev1.Pod {
+	var first *corev1.Pod
 	for _, pod := range p.seen {
-		if pod.DeletionTimestamp == nil && (oldest == nil || pod.Name < oldest.Name) {
-			oldest = pod
+		if pod.DeletionTimestamp == nil && !slices.Contains(others, pod.Name) && (first == nil || pod.Name < first.Name) {
+			first = pod
 		}
 	}
-	return oldest
+	return first
 }
 
 // heal deletes a Pod and times how long until ten are Ready again. It then waits

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	cri "k8s.io/cri-client/pkg"
 )
@@ -288,10 +289,7 @@ func (c *cluster) status() statusOfMend {
 }
 
 // runtime is a CRI client of our own to the containerd of this cluster.
-func (c *cluster) runtime() interface {
-	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
-	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-} {
+func (c *cluster) runtime() internalapi.RuntimeService {
 	c.t.Helper()
 	socket := c.status().Paths["runtime socket"]
 	client, err := cri.NewRemoteRuntimeService(context.Background(), "unix://"+socket, 10*time.Second, nil, false)

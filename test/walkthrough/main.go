@@ -47,6 +47,7 @@ func run(mend, examples string, simulate bool) error {
 		return err
 	}
 	walked := w.walk(ctx, allSteps())
+	w.rest()
 	if walked != nil {
 		// Leave nothing behind after a failure either.
 		w.explain()

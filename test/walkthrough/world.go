@@ -29,6 +29,7 @@ type world struct {
 	names    map[string]string // filled into commands and checks as {name}
 	began    time.Time
 	walked   int
+	counter  *counter // while there is load
 }
 
 // output is what one command printed. Standard error is part of text, as in a
@@ -48,6 +49,9 @@ type step struct {
 	find    string // name of what the first group of pattern finds in the output
 	pattern string
 	real    bool // only where there are containers
+	// load: from before this command on, requests go to the URL; calm: they end after it.
+	load string
+	calm bool
 }
 
 func newWorld(mend, examples string, simulate bool) (*world, error) {
@@ -103,6 +107,9 @@ func (w *world) take(ctx context.Context, s step) error {
 	}
 	command := w.fill(s.command)
 	fmt.Printf("\n$ %s\n", w.shown(command))
+	if s.load != "" && !w.simulate {
+		w.counter = startCounter(w.fill(s.load))
+	}
 	began := time.Now()
 	out, err := w.settle(ctx, s, command)
 	fmt.Print(indent(out.text))
@@ -118,6 +125,9 @@ func (w *world) take(ctx context.Context, s step) error {
 			return fmt.Errorf("no %s in the output", s.find)
 		}
 		w.names[s.find] = found[1]
+	}
+	if s.calm && w.counter != nil {
+		return w.counter.end()
 	}
 	return nil
 }
@@ -190,6 +200,14 @@ func (w *world) shown(command string) string {
 		command = strings.ReplaceAll(command, " "+flags, "")
 	}
 	return command
+}
+
+// rest ends load that a failed walk left behind.
+func (w *world) rest() {
+	if w.counter != nil {
+		w.counter.stop()
+		w.counter.running.Wait()
+	}
 }
 
 // explain prints what a person would look at next.

@@ -24,23 +24,25 @@ const workers = 8
 
 var kind = apps.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// Declaration is the ReplicaSet loop's row in app's list.
-func Declaration() loop.Declaration {
+// Declaration is the ReplicaSet loop's row in app's list. Without a routing a Pod is
+// available as soon as Kubernetes says so.
+func Declaration(routing Routing) loop.Declaration {
 	return loop.Declaration{
 		Name:        "replicaset",
 		EventSource: "replicaset-controller",
 		Reads:       []string{"replicasets", "pods", "serviceaccounts"},
 		// pods:replicas is how many Pods a ReplicaSet has and that it owns them.
 		Writes: []string{"replicasets/status", "pods:replicas"},
-		Build:  build,
+		Build:  func(env loop.Env) (*loop.Loop, error) { return build(env, routing) },
 	}
 }
 
-func build(env loop.Env) (*loop.Loop, error) {
+func build(env loop.Env, routing Routing) (*loop.Loop, error) {
 	c, err := newController(env)
 	if err != nil {
 		return nil, err
 	}
+	c.routing = routing
 	l := loop.New(loop.Options{
 		Name: "replicaset", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive,
 	})
@@ -60,6 +62,7 @@ type Controller struct {
 	writes   *view.Writes
 	parallel int // how many Pods are created or deleted at once
 	statuses statusTimes
+	routing  Routing // may be nil
 }
 
 func newController(env loop.Env) (*Controller, error) {
@@ -101,6 +104,7 @@ func (c *Controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	}
 	o.StatusWritten = c.statuses.last(key)
 	now := c.clock.Now()
+	o.Unrouted = unrouted(c.routing, o.Pods, now)
 	p := plan(o, now)
 	err = c.apply(ctx, key, o, p)
 	var refused *refusedError

@@ -21,7 +21,8 @@
 //	| terminating | deletionTimestamp set                             | status                        | garbage collection              |
 //	| short       | active < spec.replicas                            | CreatePods (≤ 500), status    | the Pods' events                |
 //	| over        | active > spec.replicas                            | DeletePods (≤ 500), status    | the Pods' events                |
-//	| settling    | a Pod is ready for less than minReadySeconds      | status, look again then       | time                            |
+//	| settling    | a Pod is ready for less than minReadySeconds, or  | status, look again then       | time, or the proxies            |
+//	|             | requests do not reach it yet                      |                               |                                 |
 //	| kept        | otherwise                                         | status if it differs          | the next event                  |
 //
 // # Reads, writes, neighbours
@@ -40,6 +41,7 @@
 //
 // Where this differs from Kubernetes: deletes carry the Pod's resourceVersion, so
 // a Pod that became ready since it was chosen is chosen anew; status writes that
-// only count up are held back to one in 50 ms; of ready Pods those go first that
+// only count up are held back to one in 50 ms; a ready Pod is available only once
+// every node's proxy leads to it, or two seconds later ([Routing]); of ready Pods those go first that
 // are not available yet (see rank.go); and the back-off ends at 30 s.
 package replicaset

@@ -103,6 +103,7 @@ func (s snapshots) siblingsByNode(rs *apps.ReplicaSet) (map[string]int, error) {
 // watch says which events wake which ReplicaSet.
 func (c *Controller) watch(factory informers.SharedInformerFactory, wake func(key string)) error {
 	w := waker{view: c.view, wake: wake}
+	w.watchRoutes(c.routing)
 	_, err := factory.Apps().V1().ReplicaSets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    w.named,
 		UpdateFunc: func(_, obj any) { w.named(obj) },

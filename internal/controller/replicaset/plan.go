@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
@@ -27,6 +28,8 @@ type Observed struct {
 	// PodsOnNode counts, by node name, the active Pods of all ReplicaSets with
 	// the same controller. Only read when Pods are too many.
 	PodsOnNode map[string]int
+	// Unrouted are ready Pods that requests do not reach yet.
+	Unrouted map[types.UID]bool
 	// StatusWritten is when this process last wrote the status; zero: never.
 	StatusWritten time.Time
 	// Failure is what stopped the actions of the plan before; nil: nothing did.
@@ -88,10 +91,10 @@ func plan(o Observed, now time.Time) Plan {
 	}
 	var p Plan
 	if rs.DeletionTimestamp == nil && o.Failure == nil {
-		p.Actions = planCount(rs, pods.active, o.PodsOnNode, now)
+		p.Actions = planCount(o, pods.active, now)
 	}
-	next := nextStatus(rs, pods, o.Failure, now)
-	p.Recheck = nextAvailable(pods.active, rs.Spec.MinReadySeconds, now)
+	next := nextStatus(o, pods, now)
+	p.Recheck = nextAvailable(pods.active, rs.Spec.MinReadySeconds, o.Unrouted, now)
 	if apiequality.Semantic.DeepEqual(rs.Status, next) {
 		return p
 	}
@@ -160,8 +163,8 @@ func claimed(claim Action) *v1.Pod {
 // planCount closes the gap between the active Pods and the count asked for, at
 // most burst Pods at a time. 3 wanted, 1 active: create 2; 3 wanted, 5 active:
 // delete the 2 that rank first.
-func planCount(rs *apps.ReplicaSet, active []*v1.Pod, podsOnNode map[string]int, now time.Time) []Action {
-	switch want, have := desired(rs), len(active); {
+func planCount(o Observed, active []*v1.Pod, now time.Time) []Action {
+	switch want, have := desired(o.ReplicaSet), len(active); {
 	case have < want:
 		return []Action{CreatePods{
 			Count: min(want-have, burst),
@@ -169,7 +172,7 @@ func planCount(rs *apps.ReplicaSet, active []*v1.Pod, podsOnNode map[string]int,
 		}}
 	case have > want:
 		return []Action{DeletePods{
-			Pods: firstToGo(active, podsOnNode, rs.Spec.MinReadySeconds, min(have-want, burst), now),
+			Pods: firstToGo(o, active, min(have-want, burst), now),
 			Why:  fmt.Sprintf("%d Pods where %d are wanted", have, want),
 		}}
 	}

@@ -207,6 +207,24 @@ var planCases = map[string]struct {
 			return Plan{Status: &s, Recheck: now.Add(18 * time.Second)}
 		},
 	},
+	"a ready Pod that requests do not reach is not available, and is looked at when it counts as reached": {
+		world: func(o *Observed) {
+			readyFor(500 * time.Millisecond)(o.Pods[2])
+			o.Unrouted = map[types.UID]bool{"c": true}
+		},
+		want: func(Observed) Plan {
+			fewer := status(4, 3, 3, 0)
+			fewer.AvailableReplicas = 2
+			return Plan{Status: &fewer, Recheck: now.Add(1500 * time.Millisecond)}
+		},
+	},
+	"a Pod that requests still do not reach after two seconds is available": {
+		world: func(o *Observed) {
+			readyFor(2 * time.Second)(o.Pods[2])
+			o.Unrouted = map[types.UID]bool{"c": true}
+		},
+		want: func(Observed) Plan { return Plan{} },
+	},
 	"a Pod ready for exactly minReadySeconds is available": {
 		world: func(o *Observed) {
 			o.ReplicaSet.Spec.MinReadySeconds = 30
@@ -391,14 +409,19 @@ var rankCases = map[string]struct{ first, second func(*v1.Pod) }{
 }
 
 func TestDeletionRank(t *testing.T) {
-	podsOnNode := map[string]int{"n1": 2, "crowded": 3, "lonely": 1}
+	world := func(minReadySeconds int32) Observed {
+		o := settled()
+		o.ReplicaSet.Spec.MinReadySeconds = minReadySeconds
+		o.PodsOnNode = map[string]int{"n1": 2, "crowded": 3, "lonely": 1}
+		return o
+	}
 	for name, test := range rankCases {
 		t.Run(name, func(t *testing.T) {
 			first, second := readyPod("z"), readyPod("a")
 			test.first(first)
 			test.second(second)
 			for _, order := range [][]*v1.Pod{{first, second}, {second, first}} {
-				if got := firstToGo(order, podsOnNode, 0, 1, now); got[0].Name != first.Name {
+				if got := firstToGo(world(0), order, 1, now); got[0].Name != first.Name {
 					t.Errorf("Pod %s goes first, want %s", got[0].Name, first.Name)
 				}
 			}
@@ -408,15 +431,25 @@ func TestDeletionRank(t *testing.T) {
 		fresh, available := readyPod("z"), readyPod("a")
 		chain(readyFor(4*time.Second), annotate("9"), onNode("lonely"))(fresh)
 		chain(readyFor(6*time.Second), onNode("crowded"))(available)
-		if got := firstToGo([]*v1.Pod{available, fresh}, podsOnNode, 5, 1, now); got[0] != fresh {
+		if got := firstToGo(world(5), []*v1.Pod{available, fresh}, 1, now); got[0] != fresh {
 			t.Errorf("Pod %s goes first: a floor of one available Pod would break", got[0].Name)
+		}
+	})
+	t.Run("ready and not reached by requests before available, though it costs more", func(t *testing.T) {
+		fresh, available := readyPod("z"), readyPod("a")
+		chain(readyFor(time.Second), annotate("9"), onNode("lonely"))(fresh)
+		chain(readyFor(time.Second), onNode("crowded"))(available)
+		o := world(0)
+		o.Unrouted = map[types.UID]bool{"z": true}
+		if got := firstToGo(o, []*v1.Pod{available, fresh}, 1, now); got[0] != fresh {
+			t.Errorf("Pod %s goes first: requests would reach none", got[0].Name)
 		}
 	})
 	t.Run("among Pods of about the same age the UID decides", func(t *testing.T) {
 		older, younger := readyPod("a"), readyPod("z")
 		readyFor(7 * time.Second)(older)
 		readyFor(5 * time.Second)(younger)
-		if got := firstToGo([]*v1.Pod{younger, older}, podsOnNode, 0, 1, now); got[0] != older {
+		if got := firstToGo(world(0), []*v1.Pod{younger, older}, 1, now); got[0] != older {
 			t.Errorf("Pod %s goes first, want a", got[0].Name)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/apis/core/helper"
 )
@@ -18,7 +17,7 @@ type candidate struct {
 	assigned        bool
 	phase           int // Pending < Unknown < Running
 	ready           bool
-	available       bool  // ready for minReadySeconds
+	available       bool  // ready for minReadySeconds, and routed
 	cost            int32 // controller.kubernetes.io/pod-deletion-cost
 	colocated       int   // active Pods of the same owner on its node, itself included
 	readySince      time.Time
@@ -29,7 +28,7 @@ type candidate struct {
 
 // firstToGo returns the n Pods to delete first, in order. The result does not
 // depend on the order of active.
-func firstToGo(active []*v1.Pod, podsOnNode map[string]int, minReadySeconds int32, n int, now time.Time) []*v1.Pod {
+func firstToGo(o Observed, active []*v1.Pod, n int, now time.Time) []*v1.Pod {
 	// The rules compare times on a logarithmic scale with the UID between equals,
 	// which is not transitive; starting from the order of UIDs makes the outcome
 	// one and the same for any input.
@@ -39,8 +38,8 @@ func firstToGo(active []*v1.Pod, podsOnNode map[string]int, minReadySeconds int3
 	}
 	candidates := make([]candidate, len(pods))
 	for i, pod := range pods {
-		candidates[i] = asCandidate(pod, podsOnNode)
-		candidates[i].available = podutil.IsPodAvailable(pod, minReadySeconds, metav1.NewTime(now))
+		candidates[i] = asCandidate(pod, o.PodsOnNode)
+		candidates[i].available = isAvailable(pod, o.ReplicaSet.Spec.MinReadySeconds, o.Unrouted, now)
 	}
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return goesBefore(a, b, now) })
 	for i := range n {

@@ -9,6 +9,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 )
@@ -26,7 +27,8 @@ const (
 const statusInterval = 50 * time.Millisecond
 
 // nextStatus is the status that tells what was observed.
-func nextStatus(rs *apps.ReplicaSet, pods sorted, failure *Failure, now time.Time) apps.ReplicaSetStatus {
+func nextStatus(o Observed, pods sorted, now time.Time) apps.ReplicaSetStatus {
+	rs := o.ReplicaSet
 	next := apps.ReplicaSetStatus{
 		ObservedGeneration:  rs.Generation,
 		Replicas:            int32(len(pods.active)),
@@ -40,11 +42,11 @@ func nextStatus(rs *apps.ReplicaSet, pods sorted, failure *Failure, now time.Tim
 		if podutil.IsPodReady(pod) {
 			next.ReadyReplicas++
 		}
-		if podutil.IsPodAvailable(pod, rs.Spec.MinReadySeconds, metav1.NewTime(now)) {
+		if isAvailable(pod, rs.Spec.MinReadySeconds, o.Unrouted, now) {
 			next.AvailableReplicas++
 		}
 	}
-	next.Conditions = nextConditions(rs, len(pods.active), failure, now)
+	next.Conditions = nextConditions(rs, len(pods.active), o.Failure, now)
 	return next
 }
 
@@ -93,13 +95,16 @@ func statusDue(old, next apps.ReplicaSetStatus, written time.Time) time.Time {
 }
 
 // nextAvailable is when the next ready Pod will have been ready for
-// minReadySeconds; zero if none is waiting for that.
-func nextAvailable(active []*v1.Pod, minReadySeconds int32, now time.Time) time.Time {
+// minReadySeconds, or counts as routed; zero if none is waiting for that.
+func nextAvailable(active []*v1.Pod, minReadySeconds int32, unrouted map[types.UID]bool, now time.Time) time.Time {
 	var next time.Time
-	if minReadySeconds <= 0 {
+	if minReadySeconds <= 0 && len(unrouted) == 0 {
 		return next
 	}
 	for _, pod := range active {
+		if unrouted[pod.UID] {
+			next = earliest(next, routedAt(pod, now))
+		}
 		since := readySince(pod)
 		if since.IsZero() {
 			continue

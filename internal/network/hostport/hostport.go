@@ -20,6 +20,8 @@ import (
 const (
 	AnyMap  = "hostports-any"
 	AddrMap = "hostports-addr"
+	// HairpinSet holds each Pod with a host port as source and destination.
+	HairpinSet = "hostports-hairpin"
 )
 
 // Mapping is one port of the host and the Pod's port that it leads to, as CNI's
@@ -43,6 +45,16 @@ func Maps(table *nftables.Table) (byAny, byAddr *nftables.Set) {
 		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService),
 	}
 	return byAny, byAddr
+}
+
+// Hairpin describes the set of Pods that may reach themselves through a host port.
+func Hairpin(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: HairpinSet, Concatenation: true,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeIPAddr)}
+}
+
+func hairpin(pod netip.Addr) []nftables.SetElement {
+	return []nftables.SetElement{{Key: append(pod.AsSlice(), pod.AsSlice()...)}}
 }
 
 // Table describes an instance's table.
@@ -79,7 +91,8 @@ func Add(table string, pod netip.Addr, mappings []Mapping) error {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	byAny, byAddr := Maps(Table(table))
-	if err := errors.Join(addElements(c, byAny, anyElements), addElements(c, byAddr, addrElements)); err != nil {
+	if err := errors.Join(addElements(c, byAny, anyElements), addElements(c, byAddr, addrElements),
+		addElements(c, Hairpin(Table(table)), hairpin(pod))); err != nil {
 		return err
 	}
 	err = c.Flush()
@@ -165,6 +178,9 @@ func Remove(table string, pod netip.Addr) error {
 	}
 	if !found {
 		return nil
+	}
+	if err := c.SetDeleteElements(Hairpin(Table(table)), hairpin(pod)); err != nil {
+		return err
 	}
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("remove the host ports of %v: %w", pod, err)

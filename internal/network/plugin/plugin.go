@@ -116,7 +116,7 @@ func add(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := configure(ns, args.IfName, netip.PrefixFrom(address, conf.Subnet.Bits()), pool.Gateway()); err != nil {
+	if err := configure(ns, args.IfName, address, pool.Gateway()); err != nil {
 		return err
 	}
 	if err := hostport.Add(conf.Table, address, conf.RuntimeConfig.PortMappings); err != nil {
@@ -188,8 +188,10 @@ func quietIPv6(set func(netlink.Link, int) error, link netlink.Link) error {
 	return err
 }
 
-// configure addresses the Pod's end, sets it up and gives it its routes.
-func configure(ns netns.NsHandle, ifname string, address netip.Prefix, gateway netip.Addr) error {
+// configure addresses the Pod's end, sets it up and gives it its routes. The address is
+// alone in its range, so that every packet passes the node: it must see the answers of
+// connections whose destination it has rewritten.
+func configure(ns netns.NsHandle, ifname string, address, gateway netip.Addr) error {
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("enter the Pod's network namespace: %w", err)
@@ -202,17 +204,24 @@ func configure(ns netns.NsHandle, ifname string, address netip.Prefix, gateway n
 	if err := quietIPv6(h.LinkSetIP6AddrGenMode, link); err != nil {
 		return fmt.Errorf("interface %s in the Pod: %w", ifname, err)
 	}
-	ipNet := &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen())}
-	if err := h.AddrAdd(link, &netlink.Addr{IPNet: ipNet}); err != nil {
+	if err := h.AddrAdd(link, &netlink.Addr{IPNet: alone(address)}); err != nil {
 		return fmt.Errorf("set the Pod's address %v: %w", address, err)
 	}
 	if err := h.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set interface %s up in the Pod: %w", ifname, err)
 	}
+	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: alone(gateway), Scope: netlink.SCOPE_LINK}); err != nil {
+		return fmt.Errorf("set the Pod's route to its gateway: %w", err)
+	}
 	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
 		return fmt.Errorf("set the Pod's default route: %w", err)
 	}
 	return nil
+}
+
+// alone is the range that holds just one address.
+func alone(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
 func result(conf *Conf, args *skel.CmdArgs, host string, mac net.HardwareAddr, address, gateway netip.Addr) *current.Result {
@@ -225,10 +234,10 @@ func result(conf *Conf, args *skel.CmdArgs, host string, mac net.HardwareAddr, a
 		},
 		IPs: []*current.IPConfig{{
 			Interface: &pod,
-			Address:   net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(conf.Subnet.Bits(), address.BitLen())},
+			Address:   *alone(address),
 			Gateway:   gateway.AsSlice(),
 		}},
-		Routes: []*types.Route{{Dst: net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, GW: gateway.AsSlice()}},
+		Routes: []*types.Route{{Dst: *alone(gateway)}, {Dst: net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, GW: gateway.AsSlice()}},
 	}
 }
 

@@ -35,7 +35,7 @@ func unpacked(t *testing.T) string {
 func TestEveryProgramIsStatic(t *testing.T) {
 	dir := unpacked(t)
 	ldd, lddErr := exec.LookPath("ldd")
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "mend-cni"} {
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "mend-cni", "mend-dns"} {
 		path := filepath.Join(dir, name)
 		f, err := elf.Open(path)
 		if err != nil {

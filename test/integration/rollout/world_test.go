@@ -56,7 +56,7 @@ func (c *cluster) startLoops(t testing.TB) (stop func()) {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: shared.CoreV1().Events("")})
 	var running sync.WaitGroup
 	var built []*loop.Loop
-	for _, declaration := range []loop.Declaration{deployment.Declaration(), replicaset.Declaration()} {
+	for _, declaration := range []loop.Declaration{deployment.Declaration(), replicaset.Declaration(nil)} {
 		config := c.server.ClientConfig(declaration.Name)
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {

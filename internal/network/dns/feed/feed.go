@@ -72,6 +72,7 @@ type Feed struct {
 
 	mu     sync.Mutex
 	listen netip.AddrPort
+	pid    int
 }
 
 // New returns a feed; Run starts it.
@@ -85,11 +86,12 @@ func New(c Config) (*Feed, error) {
 	return &Feed{c: c, follower: c.Catalog.Follow()}, nil
 }
 
-// Listen is where the program answers; false when it is not known to run.
-func (f *Feed) Listen() (netip.AddrPort, bool) {
+// Listen is where the program answers, and its process; false when it is not known to
+// run.
+func (f *Feed) Listen() (at netip.AddrPort, pid int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.listen, f.listen.IsValid()
+	return f.listen, f.pid, f.listen.IsValid()
 }
 
 // Run keeps the program running and fed until ctx ends. The program goes on.
@@ -191,7 +193,7 @@ func (f *Feed) settled(p, old *program, at netip.AddrPort) {
 		}
 	}
 	f.mu.Lock()
-	f.listen = at
+	f.listen, f.pid = at, p.hello.PID
 	f.mu.Unlock()
 	f.c.Log.Info("the cluster's DNS answers", "at", at, "pid", p.hello.PID)
 	f.c.Listening(at)

@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// clientNet is a network namespace from which load comes, as from another machine:
+//
+//	[host] 198.19.77.1 ── 198.19.77.2 [client]
+//
+// The range is one that benchmarks reserve.
+type clientNet struct{ ns netns.NsHandle }
+
+const (
+	clientLink = "mend-e2e-load"
+	clientHost = "198.19.77.1/30"
+	clientSelf = "198.19.77.2/30"
+)
+
+func newClientNet(t *testing.T) *clientNet {
+	t.Helper()
+	n := &clientNet{}
+	n.in(t, func() (err error) { n.ns, err = netns.New(); return err })
+	t.Cleanup(func() { _ = n.ns.Close() })
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: clientLink}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(n.ns))}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.LinkDel(veth); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(setAddress(clientLink, clientHost), setUp(clientLink)); err != nil {
+		t.Fatal(err)
+	}
+	n.in(t, func() error {
+		if err := errors.Join(setUp("lo"), setAddress("eth0", clientSelf), setUp("eth0")); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(198, 19, 77, 1)})
+	})
+	return n
+}
+
+func setAddress(name, text string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(text)
+	if err != nil {
+		return err
+	}
+	return netlink.AddrAdd(link, address)
+}
+
+func setUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// in runs f in the namespace, or in a new thread before there is one.
+func (n *clientNet) in(t *testing.T, f func() error) {
+	t.Helper()
+	if err := n.do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *clientNet) do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if n.ns != 0 {
+			if err := netns.Set(n.ns); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// dial connects from the namespace: a socket stays in the one that it was made in.
+func (n *clientNet) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = n.do(func() (err error) {
+		conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// failure is a request that got no good answer.
+type failure struct {
+	at  time.Time
+	url string
+	err error
+}
+
+// load asks URLs again and again, half of the clients on connections that they keep and
+// half on a new one for each request.
+type load struct {
+	stop    context.CancelFunc
+	clients sync.WaitGroup
+
+	mu       sync.Mutex
+	answers  map[string]int // by Pod
+	total    int
+	failures []failure
+}
+
+// requestLimit bounds one request. It is a failure, not a pause, when it is reached.
+const requestLimit = 15 * time.Second
+
+func (n *clientNet) load(clients int, urls ...string) *load {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{stop: stop, answers: map[string]int{}}
+	for i := range clients {
+		transport := &http.Transport{DialContext: n.dial, DisableKeepAlives: i%2 == 0, MaxIdleConnsPerHost: 1}
+		url := urls[i/2%len(urls)]
+		l.clients.Go(func() {
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport, Timeout: requestLimit}
+			for ctx.Err() == nil {
+				l.ask(client, url)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) ask(client *http.Client, url string) {
+	pod, err := get(client, url)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failures = append(l.failures, failure{time.Now(), url, err})
+		return
+	}
+	l.total++
+	l.answers[pod]++
+}
+
+// get asks the sample server; its answer ends with the name of its Pod.
+func get(client *http.Client, url string) (pod string, err error) {
+	answer, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return "", err
+	}
+	_, pod, found := strings.Cut(strings.TrimSpace(string(text)), " on ")
+	if answer.StatusCode != http.StatusOK || !found {
+		return "", fmt.Errorf("%s: %q", answer.Status, text)
+	}
+	return pod, nil
+}
+
+// count is how many requests were answered so far.
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total
+}
+
+// by is how many requests a Pod answered so far.
+func (l *load) by(pod string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answers[pod]
+}
+
+// end stops the clients and returns what failed.
+func (l *load) end() []failure {
+	l.stop()
+	l.clients.Wait()
+	return l.failures
+}
+
+// mustServe ends the load, none of which may have failed.
+func (l *load) mustServe(t *testing.T, what string) {
+	t.Helper()
+	failures := l.end()
+	t.Logf("%s: %d requests answered by %d Pods, %d failed", what, l.total, len(l.answers), len(failures))
+	if len(failures) == 0 {
+		return
+	}
+	var first []string
+	for _, f := range failures[:min(5, len(failures))] {
+		first = append(first, fmt.Sprintf("%s %v", f.at.Format("15:04:05.000"), f.err))
+	}
+	t.Errorf("%s: %d of %d requests failed:\n%s\nPods: %v", what, len(failures), l.total+len(failures), strings.Join(first, "\n"),
+		slices.Sorted(maps.Keys(l.answers)))
+}
