@@ -63,8 +63,25 @@ func (a *Agent) runSandbox(ctx context.Context, p *pod, act Action) error {
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return fail(err)
 	}
+	if err := a.releaseSandboxes(ctx, v); err != nil {
+		return fail(err)
+	}
 	if _, err := a.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
 		return fail(err)
+	}
+	return nil
+}
+
+// releaseSandboxes has sandboxes that ended by themselves, as all do when the machine
+// ends, give their addresses back: the runtime keeps those until it is told to stop.
+func (a *Agent) releaseSandboxes(ctx context.Context, v view) error {
+	for _, s := range v.state.Sandboxes {
+		if s.Ready {
+			continue
+		}
+		if err := ignoreGone(a.cfg.Runtime.StopPodSandbox(ctx, s.ID)); err != nil {
+			return fmt.Errorf("stop the sandbox before: %w", err)
+		}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"mend/internal/agent/podruntime"
 	"mend/internal/agent/podspec"
 	"mend/internal/agent/status"
+	"mend/internal/loop"
 )
 
 // pod is what the agent remembers of one Pod. All of it may be lost.
@@ -41,8 +42,10 @@ type pod struct {
 	flights      map[string]*flight
 	done         map[string]Action // what last succeeded, by lane
 	probed       map[string]Probed
-	told         map[string]bool // notices
-	status       *v1.PodStatus   // the last one generated
+	told         map[string]bool      // notices
+	status       *v1.PodStatus        // the last one generated
+	endSeen      map[string]time.Time // when a container was first seen to have ended, by its ID
+	started      loop.Anchors         // the Pod's StartTime
 	// ends are closed when a container has ended, by its ID.
 	ends map[string]chan struct{}
 }
@@ -58,7 +61,7 @@ func newPod(uid types.UID) *pod {
 	return &pod{
 		uid: uid, images: map[string]podspec.Image{}, failures: map[string]Failure{}, restarts: map[string]Backoff{},
 		pulls: map[string]Backoff{}, flights: map[string]*flight{}, done: map[string]Action{}, probed: map[string]Probed{}, told: map[string]bool{},
-		ends: map[string]chan struct{}{},
+		endSeen: map[string]time.Time{}, ends: map[string]chan struct{}{},
 	}
 }
 
@@ -91,25 +94,45 @@ func (p *pod) flightsNow() map[string]Flight {
 // observed is everything a plan is made of. flights were copied before state was
 // read from the runtime, so that what landed in between still counts as under way
 // and is not done twice.
-func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, attempts map[string]uint32) Observed {
+func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, attempts map[string]uint32, now time.Time) Observed {
 	return Observed{
 		Pod: p.api, Gone: p.gone, Orphan: p.orphan, Halt: halt, Runtime: p.state, Old: p.old(), HostIPs: hostIPs,
 		LoggedAttempts: attempts, Refused: p.refused, VolumesReady: p.volumesReady, TornDown: p.tornDown,
 		EndingSince: p.endingSince, LeftAt: p.leftAt, Images: maps.Clone(p.images), Failures: maps.Clone(p.failures),
 		Restarts: maps.Clone(p.restarts), Flights: flights, Probes: maps.Clone(p.probed),
+		Ends: maps.Clone(p.endSeen), Started: p.startedAt(now),
 	}
 }
 
-// forgetGone drops memories of containers that the runtime no longer holds.
-// Callers hold p.mu.
-func (p *pod) forgetGone() {
-	p.tellEnds()
-	if len(p.probed) == 0 {
-		return
+// startedAt anchors the Pod's StartTime, from which its deadline counts.
+func (p *pod) startedAt(now time.Time) loop.Anchor {
+	start := p.old().StartTime
+	if start.IsZero() {
+		return loop.Anchor{}
 	}
+	return p.started.Anchor("", start.Time, now)
+}
+
+// noteContainers takes note of those that have ended, and drops memories of those
+// that the runtime no longer holds. Callers hold p.mu.
+func (p *pod) noteContainers(now time.Time) {
+	p.tellEnds()
 	held := map[string]bool{}
 	for _, c := range p.state.Containers {
 		held[c.ID] = true
+		if _, seen := p.endSeen[c.ID]; !seen && c.Phase == podruntime.Exited {
+			p.endSeen[c.ID] = now
+		}
 	}
 	maps.DeleteFunc(p.probed, func(id string, _ Probed) bool { return !held[id] })
+	maps.DeleteFunc(p.endSeen, func(id string, _ time.Time) bool { return !held[id] })
+}
+
+// endOf is when a container ended, by the clock of this process where it has seen
+// the end: back-off must not follow jumps of the wall clock, which wrote FinishedAt.
+func endOf(seen map[string]time.Time, c *podruntime.Container) time.Time {
+	if at, ok := seen[c.ID]; ok {
+		return at
+	}
+	return c.FinishedAt
 }

@@ -8,6 +8,7 @@ import (
 	"mend/internal/agent/podruntime"
 	"mend/internal/agent/podspec"
 	"mend/internal/agent/status"
+	"mend/internal/loop"
 )
 
 // Observed is everything a plan is made of: the Pod as the API has it, what the
@@ -43,6 +44,10 @@ type Observed struct {
 	Restarts     map[string]Backoff // by container name
 	Flights      map[string]Flight  // by lane
 	Probes       map[string]Probed  // by container ID
+	// Ends are when containers were seen to have ended, by their ID.
+	Ends map[string]time.Time
+	// Started is the Pod's StartTime.
+	Started loop.Anchor
 }
 
 // Failure is why the last try in a lane failed. Reason is empty where no waiting

@@ -44,6 +44,7 @@ type planner struct {
 
 // plan decides the next steps of one Pod.
 func plan(o Observed, now time.Time) Plan {
+	o.Runtime = withRetracted(o.Pod, o.Runtime)
 	p := &planner{o: o, now: now, waiting: map[string]status.Waiting{}, verdict: o.Refused,
 		busy: o.inFlight(StartContainer)}
 	p.deadline()
@@ -64,6 +65,25 @@ func plan(o Observed, now time.Time) Plan {
 	return p.plan
 }
 
+// withRetracted counts a container as ended that is to run once only and may have
+// begun before its start was taken back. Others begin anew as if nothing had been.
+func withRetracted(pod *v1.Pod, state podruntime.State) podruntime.State {
+	ended := func(c podruntime.Container) bool {
+		spec := findContainer(&pod.Spec, c.Name)
+		return c.Retracted && c.MayHaveRun && spec != nil && !podutil.IsContainerRestartable(pod.Spec, *spec)
+	}
+	if !slices.ContainsFunc(state.Containers, ended) {
+		return state
+	}
+	state.Containers = slices.Clone(state.Containers)
+	for i, c := range state.Containers {
+		if ended(c) {
+			state.Containers[i].Phase = podruntime.Exited
+		}
+	}
+	return state
+}
+
 func (p *planner) status() v1.PodStatus { return status.Generate(p.statusInput()) }
 
 func (p *planner) statusInput() status.Input {
@@ -79,7 +99,7 @@ func (p *planner) deadline() {
 	if limit == nil || p.verdict != nil || p.o.Old.StartTime.IsZero() || podutil.IsPodPhaseTerminal(p.o.Old.Phase) {
 		return
 	}
-	at := p.o.Old.StartTime.Add(time.Duration(*limit) * time.Second)
+	at := p.o.Started.Of(p.o.Old.StartTime.Time).Add(time.Duration(*limit) * time.Second)
 	if p.now.Before(at) {
 		p.lookAgain(at)
 		return

@@ -94,8 +94,11 @@ func (p *planner) anyRestartable() bool {
 func (p *planner) ephemeral() {
 	for i := range p.o.Pod.Spec.EphemeralContainers {
 		c := (*v1.Container)(&p.o.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if p.o.Runtime.Latest(c.Name) == nil {
+		switch latest := p.o.Runtime.Latest(c.Name); {
+		case latest == nil:
 			p.start(c)
+		case latest.Phase == podruntime.Created && !p.o.starting()[c.Name]:
+			p.removeUnstarted(*latest)
 		}
 	}
 }
@@ -176,7 +179,7 @@ func (p *planner) keep(spec *v1.Container, c *podruntime.Container) {
 	case c == nil:
 		p.start(spec)
 	case c.Phase == podruntime.Created:
-		p.add(Action{Kind: RemoveContainer, Container: c.Name, ID: c.ID, Why: "it was created and never started"})
+		p.removeUnstarted(*c)
 	case c.Phase == podruntime.Unknown:
 		p.kill(*c, p.grace(), `Container is in "unknown" state, try killing it before restart`)
 	case c.Phase == podruntime.Exited:
@@ -186,6 +189,11 @@ func (p *planner) keep(spec *v1.Container, c *podruntime.Container) {
 	case c.Phase == podruntime.Running:
 		p.checkRunning(spec, *c)
 	}
+}
+
+// removeUnstarted makes room for a new try under the same attempt number.
+func (p *planner) removeUnstarted(c podruntime.Container) {
+	p.add(Action{Kind: RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: "it was created and never started"})
 }
 
 // checkRunning ends a container whose definition changed or whose probe says it
@@ -255,7 +263,7 @@ func startReason(name string, latest *podruntime.Container) string {
 // crashed says whether the container still waits to be restarted.
 func (p *planner) crashed(spec *v1.Container, latest *podruntime.Container) bool {
 	backoff := p.o.Restarts[spec.Name]
-	until := backoff.until(latest.FinishedAt)
+	until := backoff.until(endOf(p.o.Ends, latest))
 	if !p.now.Before(until) {
 		return false
 	}

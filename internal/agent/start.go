@@ -37,7 +37,7 @@ func (a *Agent) startContainer(ctx context.Context, p *pod, act Action) error {
 	// The next instance looks for its image anew.
 	delete(p.images, c.Name)
 	if last := v.state.Latest(c.Name); last != nil && last.Phase == podruntime.Exited {
-		p.restarts[c.Name] = p.restarts[c.Name].raised(last.FinishedAt, a.cfg.Clock.Now())
+		p.restarts[c.Name] = p.restarts[c.Name].raised(endOf(p.endSeen, last), a.cfg.Clock.Now())
 	}
 	p.mu.Unlock()
 	end := sync.OnceFunc(a.starts.begin())

@@ -48,7 +48,7 @@ func (a *Agent) observe(ctx context.Context, p *pod) (*Observed, error) {
 			return nil, err
 		}
 		p.state = state
-		p.forgetGone()
+		p.noteContainers(a.cfg.Clock.Now())
 		p.mu.Unlock()
 	}
 	a.mu.Lock()
@@ -59,7 +59,7 @@ func (a *Agent) observe(ctx context.Context, p *pod) (*Observed, error) {
 	if p.api == nil || p.forgot {
 		return nil, nil
 	}
-	o := p.observed(flights, a.cfg.NodeIPs, halt, a.loggedAttempts(p))
+	o := p.observed(flights, a.cfg.NodeIPs, halt, a.loggedAttempts(p), a.cfg.Clock.Now())
 	o.RuntimeName, o.Gated = a.runtimeName, a.cfg.Gate != nil
 	return &o, nil
 }

@@ -66,6 +66,11 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 // endPods ends the Pods of all nodes at once, each in its own grace period; the
 // API keeps them, so that the next start runs them again.
 func (p *process) endPods(ctx context.Context) error {
+	if p.host != nil {
+		if err := p.host.hurry(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
 	errs := make([]error, len(p.agents))

@@ -64,6 +64,9 @@ func (h *host) start(ctx context.Context) error {
 	if h.runtime, err = cri.NewRemoteRuntimeService(ctx, endpoint, criTimeout, nil, false); err != nil {
 		return fmt.Errorf("container runtime at %s: %w", endpoint, err)
 	}
+	if h.supervisor != nil {
+		h.runtime = h.supervisor.Removing(h.runtime)
+	}
 	if h.puller, err = cri.NewRemoteImageService(ctx, endpoint, criTimeout, nil, false); err != nil {
 		return fmt.Errorf("image service at %s: %w", endpoint, err)
 	}
@@ -139,6 +142,16 @@ func (h *host) leave() {
 	}
 }
 
+// hurry has containerd started now if it waits to be started again.
+func (h *host) hurry(ctx context.Context) error {
+	if h.supervisor == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	return h.supervisor.Hurry(ctx)
+}
+
 // end ends containerd itself. The Pods must have ended.
 func (h *host) end(ctx context.Context) error {
 	if h.supervisor == nil || h.ended.Swap(true) {
@@ -166,7 +179,11 @@ func (h *host) describe(status *Status) {
 	if h.supervisor.Adopted() {
 		message += ", adopted"
 	}
-	status.Components = append(status.Components, ComponentStatus{Name: "containerd", Healthy: pid != 0, Message: message})
+	silence := h.supervisor.Silence()
+	if silence > 0 {
+		message += fmt.Sprintf(", does not answer since %s", silence.Round(time.Second))
+	}
+	status.Components = append(status.Components, ComponentStatus{Name: "containerd", Healthy: pid != 0 && silence == 0, Message: message})
 	status.Memory["containerd"] = residentBytes(pid)
 	status.Paths["runtime socket"] = h.supervisor.Socket()
 	status.Paths["runtime programs"] = h.supervisor.BinDir()

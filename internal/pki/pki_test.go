@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,6 +212,66 @@ func TestServingCertificatesAreRenewedWhileServing(t *testing.T) {
 	clock.SetTime(now.Add(-24 * time.Hour))
 	if third := leaf(); third.NotBefore.After(clock.Now()) {
 		t.Error("not valid after the clock went back")
+	}
+}
+
+// TestClientsGoOnAcrossRenewals: with both sides' time at the clock's, a client that
+// keeps its connection and one that connects anew are served at each step of a year,
+// and after the clock was set back.
+func TestClientsGoOnAcrossRenewals(t *testing.T) {
+	now := time.Now()
+	clock := clocktesting.NewFakeClock(now)
+	a := openAuthority(t, t.TempDir(), Options{Clock: clock})
+	timed := func(config *tls.Config) *tls.Config {
+		config.Time = clock.Now
+		return config
+	}
+	url := serve(t, timed(a.ServingConfig(Serving{Name: "agent", Hosts: []string{"127.0.0.1"}, RequireClient: true})))
+	client := func(keep bool) *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: timed(a.DialConfig("mend-apiserver")), DisableKeepAlives: !keep}}
+	}
+	keeping, anew := client(true), client(false)
+	served := map[string]bool{} // by the serial number of the server's certificate
+	connections := 0
+	ask := func(when string, client *http.Client) {
+		t.Helper()
+		trace := &httptrace.ClientTrace{TLSHandshakeDone: func(state tls.ConnectionState, err error) {
+			if err == nil {
+				served[state.PeerCertificates[0].SerialNumber.String()] = true
+			}
+			if client == keeping {
+				connections++
+			}
+		}}
+		request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Errorf("%s: %v", when, err)
+			return
+		}
+		defer response.Body.Close()
+		if who, err := io.ReadAll(response.Body); err != nil || string(who) != "mend-apiserver" {
+			t.Errorf("%s: served as %q, %v", when, who, err)
+		}
+	}
+	step := func(when string, at time.Time) {
+		clock.SetTime(at)
+		ask(when+", keeping its connection", keeping)
+		ask(when+", connecting anew", anew)
+	}
+	for day := 0; day < 365; day += 20 {
+		step(fmt.Sprintf("after %d days", day), now.AddDate(0, 0, day))
+	}
+	step("a day back", now.AddDate(0, 0, 359))
+	step("two years back", now.AddDate(-1, 0, 0))
+	if connections != 1 {
+		t.Errorf("the client that keeps its connection made %d", connections)
+	}
+	if len(served) < 6 {
+		t.Errorf("%d certificates in a year of 90 days' validity", len(served))
 	}
 }
 

@@ -72,9 +72,17 @@ func (s State) Fingerprint() string {
 		prints[sandboxPrint(sandbox.ID, sandbox.Ready)] = true
 	}
 	for _, c := range s.Containers {
-		prints[containerPrint(c.ID, c.Phase)] = true
+		prints[containerPrint(c.ID, c.listed())] = true
 	}
 	return joinPrints(prints)
+}
+
+// listed is the phase in which the runtime lists the container.
+func (c Container) listed() Phase {
+	if c.Retracted {
+		return Exited
+	}
+	return c.Phase
 }
 
 // Agrees says whether an event tells nothing of its sandbox that the state does
@@ -88,7 +96,7 @@ func (s State) Agrees(e *runtimeapi.ContainerEventResponse) bool {
 	phases := map[string]Phase{}
 	for _, c := range s.Containers {
 		if c.SandboxID == told.Id {
-			phases[c.ID] = c.Phase
+			phases[c.ID] = c.listed()
 		}
 	}
 	if len(phases) != len(e.ContainersStatuses) {

@@ -98,12 +98,14 @@ func newerSandbox(a, b Sandbox) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
+// newerContainer goes by attempts, which only grow within a name: when the wall clock
+// is set back, the time of creation does not.
 func newerContainer(a, b Container) int {
 	switch {
-	case !a.CreatedAt.Equal(b.CreatedAt):
-		return b.CreatedAt.Compare(a.CreatedAt)
 	case a.Attempt != b.Attempt:
 		return int(b.Attempt) - int(a.Attempt)
+	case !a.CreatedAt.Equal(b.CreatedAt):
+		return b.CreatedAt.Compare(a.CreatedAt)
 	}
 	return strings.Compare(a.ID, b.ID)
 }
@@ -198,6 +200,10 @@ func (r *Reader) convert(sandboxID string, s *runtimeapi.ContainerStatus) Contai
 		LogPath:   s.LogPath,
 		User:      userOf(s.User),
 	}
+	if c.Phase == Exited && wasRetracted(s) {
+		c.Phase, c.Retracted, c.MayHaveRun = Created, true, strings.HasPrefix(s.Message, startOfTask)
+		c.FinishedAt, c.ExitCode, c.Reason, c.Message = time.Unix(0, s.FinishedAt), s.ExitCode, s.Reason, s.Message
+	}
 	if c.Phase != Created {
 		c.StartedAt = time.Unix(0, s.StartedAt)
 	}
@@ -213,6 +219,20 @@ func (r *Reader) convert(sandboxID string, s *runtimeapi.ContainerStatus) Contai
 	}
 	return c
 }
+
+// wasRetracted says whether a container ended because its start was taken back,
+// which is what the runtime does when the connection is lost on which it was asked
+// for. A start that fails says something else.
+func wasRetracted(s *runtimeapi.ContainerStatus) bool {
+	return s.StartedAt == 0 && s.Reason == reasonStartError && strings.HasSuffix(s.Message, context.Canceled.Error())
+}
+
+// What containerd says of a container whose start failed, and of one whose process
+// was there already, waiting to be let go.
+const (
+	reasonStartError = "StartError"
+	startOfTask      = "failed to start containerd task"
+)
 
 func phaseOf(state runtimeapi.ContainerState) Phase {
 	switch state {

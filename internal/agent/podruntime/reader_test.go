@@ -3,6 +3,7 @@ package podruntime
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,5 +127,44 @@ func TestCensus(t *testing.T) {
 	}
 	if after := compare(); after == before {
 		t.Errorf("an end is not seen: %s", after)
+	}
+}
+
+func TestAStartThatWasTakenBackIsNone(t *testing.T) {
+	const ended = runtimeapi.ContainerState_CONTAINER_EXITED
+	reader := NewReader(nil, func(*runtimeapi.ContainerStatus) string { return "" })
+	for _, tt := range []struct {
+		name, message         string
+		started               int64
+		phase                 Phase
+		retracted, mayHaveRun bool
+	}{
+		{"before its process was made", "failed to create containerd task: context canceled", 0, Created, true, false},
+		{"while its process was let go", `failed to start containerd task "c": context canceled`, 0, Created, true, true},
+		{"a program that is not there", "failed to create containerd task: exec: \"nope\": executable file not found in $PATH", 0, Exited, false, false},
+		{"one that took too long", "failed to create containerd task: context deadline exceeded", 0, Exited, false, false},
+		{"one that ran", "context canceled", 5, Exited, false, false},
+	} {
+		c := reader.convert("box", &runtimeapi.ContainerStatus{Id: "c", State: ended, Reason: "StartError", Message: tt.message, StartedAt: tt.started, FinishedAt: 7, ExitCode: 128})
+		if c.Phase != tt.phase || c.Retracted != tt.retracted || c.MayHaveRun != tt.mayHaveRun || c.ExitCode != 128 {
+			t.Errorf("%s: %+v", tt.name, c)
+		}
+		// A census lists it as ended, which is no news.
+		state := State{Containers: []Container{c}}
+		if got, want := state.Fingerprint(), containerPrint("c", Exited); got != want {
+			t.Errorf("%s: fingerprint %s, want %s", tt.name, got, want)
+		}
+	}
+}
+
+func TestTheNewestContainerIsThatOfTheLastAttempt(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	state := State{Containers: []Container{
+		{ID: "a", Name: "web", Attempt: 0, CreatedAt: at},
+		{ID: "b", Name: "web", Attempt: 1, CreatedAt: at.Add(-24 * time.Hour)}, // the wall clock was set back
+	}}
+	slices.SortStableFunc(state.Containers, newerContainer)
+	if newest := state.Latest("web"); newest.ID != "b" {
+		t.Errorf("the newest is %+v", newest)
 	}
 }

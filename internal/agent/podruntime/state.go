@@ -37,6 +37,11 @@ type Sandbox struct {
 
 // Container is one container, dead or alive. Times are zero where they do not
 // apply. Attempt is the restart count. LogPath is absolute.
+//
+// Retracted: the runtime took its start back because the agent that asked for it
+// died, or ended. The runtime calls that an end; here it is Created, as if it had
+// never been started, so that the end of an agent counts as no restart. MayHaveRun:
+// its process may have begun before the runtime killed it.
 type Container struct {
 	ID         string
 	Name       string
@@ -44,6 +49,8 @@ type Container struct {
 	Attempt    uint32
 	Hash       string
 	Phase      Phase
+	Retracted  bool
+	MayHaveRun bool
 	CreatedAt  time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time

@@ -160,7 +160,11 @@ func (m *Manager) plan(s *subject) {
 			continue
 		}
 		now := m.options.Clock.Now()
-		at := s.target.StartedAt.Add(time.Duration(w.spec.InitialDelaySeconds) * time.Second)
+		delay := time.Duration(w.spec.InitialDelaySeconds) * time.Second
+		at := s.target.StartedAt.Add(delay)
+		if latest := now.Add(delay); at.After(latest) {
+			at = latest // the wall clock was set back since the start
+		}
 		if w.last.IsZero() {
 			if lagged := now.Add(w.firstLag); at.Before(lagged) {
 				at = lagged

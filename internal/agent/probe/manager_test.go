@@ -210,6 +210,17 @@ func TestInitialDelayCountsFromTheContainersStart(t *testing.T) {
 	})
 }
 
+func TestInitialDelayIsNoLongerWhenTheClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, map[string][]string{"live": {"ok"}})
+		at := target("c1", v1.Container{LivenessProbe: execProbe("live", func(p *v1.Probe) { p.InitialDelaySeconds = 5; p.PeriodSeconds = 10 })})
+		at.StartedAt = time.Now().Add(24 * time.Hour)
+		w.Ensure(at)
+		pass(20 * time.Second)
+		w.expectCalls(t, "5s live", "15s live")
+	})
+}
+
 func TestTimeoutIsAFailureWithKubeletsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, map[string][]string{"live": {"slow"}})

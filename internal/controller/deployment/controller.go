@@ -59,6 +59,8 @@ type Controller struct {
 	log    *slog.Logger
 	view   snapshots
 	writes *view.Writes
+	// updated are when Deployments' Progressing conditions were updated.
+	updated loop.Anchors
 }
 
 func newController(env loop.Env) (*Controller, error) {
@@ -95,7 +97,11 @@ func (c *Controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	}
 	if !ok {
 		c.writes.Forget(key)
+		c.updated.Forget(key)
 		return time.Time{}, nil
+	}
+	if progressing := find(o.Deployment.Status.Conditions, apps.DeploymentProgressing); progressing != nil {
+		o.Updated = c.updated.Anchor(key, progressing.LastUpdateTime.Time, c.clock.Now())
 	}
 	p := plan(o, c.clock.Now())
 	err = c.apply(ctx, key, o, p)

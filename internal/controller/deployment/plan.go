@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"mend/internal/loop"
 )
 
 // Observed is what one plan is made from. Nothing in it is changed by plan.
@@ -28,6 +30,8 @@ type Observed struct {
 	// Failure is what refused the ReplicaSet that the plan before wanted to
 	// create; nil: nothing did.
 	Failure *Failure
+	// Updated is when the Progressing condition was updated, by this process's clock.
+	Updated loop.Anchor
 }
 
 // Failure is a refused creation of a ReplicaSet.
@@ -230,6 +234,8 @@ type rollout struct {
 	conditions []apps.DeploymentCondition
 	revision   string // for the Deployment; empty: leave it
 	now        metav1.Time
+	moment     time.Time // now, with the monotonic clock
+	updated    loop.Anchor
 }
 
 func newRollout(o Observed, selector labels.Selector, now time.Time) *rollout {
@@ -239,7 +245,9 @@ func newRollout(o Observed, selector labels.Selector, now time.Time) *rollout {
 		want:       wanted(d),
 		conditions: d.Status.Conditions,
 		// The API keeps whole seconds; a finer time would differ from itself when read back.
-		now: metav1.NewTime(now.Truncate(time.Second)),
+		now:     metav1.NewTime(now.Truncate(time.Second)),
+		moment:  now,
+		updated: o.Updated,
 	}
 	r.limits = resolveLimits(d.Spec.Strategy, r.want)
 	for _, rs := range slices.SortedFunc(slices.Values(o.ReplicaSets), byAge) {

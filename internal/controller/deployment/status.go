@@ -146,23 +146,25 @@ func (r *rollout) isTimedOut(progressing *apps.DeploymentCondition) bool {
 	if progressing == nil || progressing.Reason == reasonDone {
 		return false
 	}
-	return progressing.Reason == reasonTimedOut || r.deadlineOf(*progressing).Before(r.now.Time)
+	return progressing.Reason == reasonTimedOut || !r.moment.Before(r.deadlineOf(*progressing))
 }
 
+// deadlineOf is when a rollout that has not got on since has failed, however the wall
+// clock was set meanwhile. Times in conditions are whole seconds: one second later the
+// deadline is over for certain.
 func (r *rollout) deadlineOf(progressing apps.DeploymentCondition) time.Time {
-	return progressing.LastUpdateTime.Add(time.Duration(*r.d.Spec.ProgressDeadlineSeconds) * time.Second)
+	since := r.updated.Of(progressing.LastUpdateTime.Time)
+	return since.Add(time.Duration(*r.d.Spec.ProgressDeadlineSeconds)*time.Second + time.Second)
 }
 
 // deadline is when to look whether the rollout got on; zero if that is no matter.
-// Times in conditions are whole seconds: one second later the deadline is over
-// for certain.
 func (r *rollout) deadline(status apps.DeploymentStatus) time.Time {
 	progressing := find(status.Conditions, apps.DeploymentProgressing)
 	if !r.hasDeadline() || progressing == nil || r.isComplete(status) ||
 		progressing.Reason == reasonDone || progressing.Reason == reasonTimedOut {
 		return time.Time{}
 	}
-	return r.deadlineOf(*progressing).Add(time.Second)
+	return r.deadlineOf(*progressing)
 }
 
 // markPaused notes pause and resume, so that time spent paused does not count

@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/ownership"
 )
@@ -49,7 +48,7 @@ func unrouted(routing Routing, pods []*v1.Pod, now time.Time) map[types.UID]bool
 // that was before now, or the Pod is no replica that is ready.
 func routedAt(pod *v1.Pod, now time.Time) time.Time {
 	since := readySince(pod)
-	if since.IsZero() || !isActive(pod) {
+	if since.IsZero() || !isActive(pod) || isAhead(since, now) {
 		return time.Time{}
 	}
 	if at := since.Add(routedLimit); at.After(now) {
@@ -62,7 +61,7 @@ func routedAt(pod *v1.Pod, now time.Time) time.Time {
 // reach it.
 func isAvailable(pod *v1.Pod, minReadySeconds int32, unrouted map[types.UID]bool, now time.Time) bool {
 	waits := unrouted[pod.UID] && !routedAt(pod, now).IsZero()
-	return !waits && podutil.IsPodAvailable(pod, minReadySeconds, metav1.NewTime(now))
+	return !waits && hasBeenReady(pod, minReadySeconds, now)
 }
 
 // watchRoutes wakes the owner of a Pod that requests reach from now on.

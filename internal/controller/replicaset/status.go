@@ -106,7 +106,7 @@ func nextAvailable(active []*v1.Pod, minReadySeconds int32, unrouted map[types.U
 			next = earliest(next, routedAt(pod, now))
 		}
 		since := readySince(pod)
-		if since.IsZero() {
+		if since.IsZero() || hasBeenReady(pod, minReadySeconds, now) {
 			continue
 		}
 		if at := since.Add(time.Duration(minReadySeconds) * time.Second); at.After(now) {
@@ -115,6 +115,19 @@ func nextAvailable(active []*v1.Pod, minReadySeconds int32, unrouted map[types.U
 	}
 	return next
 }
+
+// clockSlack is by how much the clocks of two machines may differ at most.
+const clockSlack = time.Minute
+
+// hasBeenReady says whether the Pod has been ready for minReadySeconds. One that is
+// ready since a time to come was so before the wall clock was set back: it does not
+// become unavailable for that.
+func hasBeenReady(pod *v1.Pod, minReadySeconds int32, now time.Time) bool {
+	return podutil.IsPodAvailable(pod, minReadySeconds, metav1.NewTime(now)) || isAhead(readySince(pod), now)
+}
+
+// isAhead says whether a time that was written down cannot have been yet.
+func isAhead(written, now time.Time) bool { return written.After(now.Add(clockSlack)) }
 
 // readySince is when the Pod became ready; zero if it is not, or does not say.
 func readySince(pod *v1.Pod) time.Time {

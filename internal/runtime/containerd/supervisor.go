@@ -33,6 +33,8 @@ const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMost  = 10 * time.Second
 	healthyAfter = time.Minute
+	// hurryCheck is how often who is in a hurry looks whether containerd runs.
+	hurryCheck = 20 * time.Millisecond
 	// logCheckEvery is how often the size of containerd's log is looked at.
 	logCheckEvery = time.Hour
 )
@@ -49,10 +51,12 @@ type Supervisor struct {
 	watchCtx context.Context
 	cancel   context.CancelFunc
 	watched  chan struct{}
+	hurry    chan struct{} // cuts the pause before the next start short
 
 	mu       sync.Mutex
 	current  *running
 	restarts int
+	silent   time.Time // since when it gives no answer
 }
 
 // running is one containerd process. exited is closed when it has ended and, if it is
@@ -90,7 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{cfg: cfg, bundleID: bundle.ID(), lock: lock, watched: make(chan struct{})}
+	s := &Supervisor{cfg: cfg, bundleID: bundle.ID(), lock: lock, watched: make(chan struct{}), hurry: make(chan struct{})}
 	if s.bin, err = bundle.Unpack(cfg.binParent()); err == nil {
 		err = errors.Join(cfg.dropEarlierBoot(), s.writeConfig())
 	}
@@ -322,6 +326,8 @@ func (s *Supervisor) watch(r *running) {
 	defer close(s.watched)
 	logCheck := time.NewTicker(logCheckEvery)
 	defer logCheck.Stop()
+	answerCheck := time.NewTicker(answerEvery)
+	defer answerCheck.Stop()
 	pause := time.Duration(0)
 	for {
 		select {
@@ -329,6 +335,9 @@ func (s *Supervisor) watch(r *running) {
 			return
 		case <-logCheck.C:
 			truncateLog(s.cfg.LogFile())
+			continue
+		case <-answerCheck.C:
+			s.listen(r)
 			continue
 		case <-r.exited:
 		}
@@ -353,6 +362,7 @@ func (s *Supervisor) startAgain(pause *time.Duration) *running {
 		case <-s.watchCtx.Done():
 			return nil
 		case <-time.After(*pause):
+		case <-s.hurry:
 		}
 		*pause = min(max(2*(*pause), backoffFirst), backoffMost)
 		r, err := s.start(s.watchCtx)
@@ -365,6 +375,31 @@ func (s *Supervisor) startAgain(pause *time.Duration) *running {
 		}
 		if s.watchCtx.Err() == nil {
 			s.cfg.Log.Error("containerd could not be started", "err", err, "next", *pause)
+		}
+	}
+}
+
+// Hurry returns when containerd runs: if it waits to be started again, it is started
+// now. It returns the context's error when that does not succeed in time.
+func (s *Supervisor) Hurry(ctx context.Context) error {
+	hurry := s.hurry
+	for {
+		s.mu.Lock()
+		r := s.current
+		s.mu.Unlock()
+		select {
+		case <-r.exited:
+		default:
+			return nil
+		}
+		select {
+		case hurry <- struct{}{}: // taken only in a pause
+			hurry = nil // once: one that dies again and again still backs off
+		case <-time.After(hurryCheck):
+		case <-s.watched:
+			return errors.New("containerd is not watched any more")
+		case <-ctx.Done():
+			return fmt.Errorf("containerd does not run: %w", ctx.Err())
 		}
 	}
 }
