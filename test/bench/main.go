@@ -56,7 +56,10 @@ func run(mend string) (err error) {
 	if err := r.rest(ctx); err != nil {
 		return err
 	}
-	return r.heal(ctx)
+	if err := r.heal(ctx); err != nil {
+		return err
+	}
+	return r.killed(ctx)
 }
 
 // rig is a mend of its own in a directory of its own.
@@ -188,7 +191,8 @@ func (r *rig) processes(ctx context.Context) ([]process, error) {
 	return found, nil
 }
 
-// heal interleaves heals with raw CRI calls on the same containerd.
+// heal interleaves heals with raw CRI calls on the same containerd, and leaves the
+// Deployment with as many Pods as the kills want.
 func (r *rig) heal(ctx context.Context) error {
 	pods, err := watchPods(ctx, r.kubeconfig())
 	if err != nil {
@@ -228,7 +232,10 @@ func (r *rig) heal(ctx context.Context) error {
 	report("Pod deleted to replacement Ready, 10 replicas", healed)
 	fmt.Printf("%-44s %.2f\n", "  as a multiple of the raw calls", median(healed).Seconds()/median(raw).Seconds())
 	report("killed container running again", restarted)
-	return pods.traffic(ctx)
+	if err := pods.traffic(ctx); err != nil {
+		return err
+	}
+	return pods.scale(ctx, beside)
 }
 
 func median[T cmp.Ordered](values []T) T {

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -28,6 +29,7 @@ type pods struct {
 	client kubernetes.Interface
 	watch  watch.Interface
 	seen   map[string]*corev1.Pod
+	want   int
 }
 
 func watchPods(ctx context.Context, kubeconfig string) (*pods, error) {
@@ -77,7 +79,7 @@ func (p *pods) allReady() bool {
 			ready++
 		}
 	}
-	return ready == replicas
+	return ready == p.want
 }
 
 func isReady(pod *corev1.Pod) bool {
@@ -90,6 +92,7 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 func (p *pods) deploy(ctx context.Context, n int32) error {
+	p.want = int(n)
 	labels := map[string]string{"app": "bench"}
 	_, err := p.client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
@@ -103,6 +106,16 @@ func (p *pods) deploy(ctx context.Context, n int32) error {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
+		return err
+	}
+	return p.until(ctx, p.allReady)
+}
+
+// scale changes the number of replicas and waits until all are Ready.
+func (p *pods) scale(ctx context.Context, n int) error {
+	p.want = n
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
+	if _, err := p.client.AppsV1().Deployments(namespace).Patch(ctx, "bench", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
 	return p.until(ctx, p.allReady)
