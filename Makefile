@@ -48,6 +48,10 @@ test: build ## unit, properties, in-process with -race, end-to-end smoke
 e2e: build ## the kill tests and others at full length, on real containers
 	MEND_E2E=full hack/e2e.sh
 
+.PHONY: soak
+soak: build ## random kills, rollouts and load: FOR=30m
+	FOR=$(FOR) hack/soak.sh
+
 .PHONY: sim
 sim: ## the loops in the seeded simulator: SEED=n replays one, SEEDS=n runs many
 	SEED=$(SEED) SEEDS=$(SEEDS) FROM=$(FROM) hack/sim.sh
