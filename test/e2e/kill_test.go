@@ -150,11 +150,6 @@ func TestKillWhilePodsStart(t *testing.T) {
 			if strings.HasSuffix(is.Containers, " 0;") {
 				continue
 			}
-			// Known not to hold (docs/reliability.md): only the full size fails for it.
-			if size(t, 0, 0, 1) == 0 {
-				t.Logf("Pod %s was restarted: %s", pod, is.Containers)
-				continue
-			}
 			t.Errorf("Pod %s was restarted: %s", pod, is.Containers)
 		}
 		c.mustKubectl("delete", "deployment", name)

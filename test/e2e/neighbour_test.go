@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -77,6 +79,16 @@ func startNeighbour(t *testing.T, programs string) *neighbour {
 	socket := "unix://" + filepath.Join(dir, "run", "containerd", "containerd.sock")
 	ctx, cancel := context.WithTimeout(context.Background(), stateLimit)
 	defer cancel()
+	for {
+		if _, err := os.Stat(strings.TrimPrefix(socket, "unix://")); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("no socket at %s", socket)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 	images, err := imagestore.Connect(socket)
 	n.must(err)
 	defer images.Close()

@@ -45,7 +45,7 @@ func soakTime(t *testing.T) time.Duration {
 		}
 		return asked
 	}
-	return time.Duration(size(t, 15, 60, 180)) * time.Second
+	return time.Duration(size(t, 15, 40, 180)) * time.Second
 }
 
 // TestSoak kills, rolls and loads at random for as long as told. Every violation is

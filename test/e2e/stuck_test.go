@@ -22,9 +22,9 @@ spec:
   containers:
   - name: main
     image: mend.local/web:1.0
-    command: [sh, -c, "trap 'echo asked > /host/end; exit 0' TERM; while true; do sleep 0.1; done"]
+    lifecycle: {preStop: {exec: {command: [touch, /host/end]}}}
     volumeMounts: [{name: host, mountPath: /host}]
-  volumes: [{name: host, hostPath: {path: HOST, type: DirectoryOrCreate}}]
+  volumes: [{name: host, hostPath: {path: HOST, type: Directory}}]
 `
 
 // hostDir is a folder of the host that Pods of this test mount.
@@ -36,6 +36,9 @@ func expand(template, word, by string) string { return strings.ReplaceAll(templa
 // startGraceful runs the Pod and returns where it notes its end.
 func (c *cluster) startGraceful() string {
 	c.t.Helper()
+	c.must(os.MkdirAll(c.hostDir(), 0o700))
+	c.must(os.Chmod(c.hostDir(), 0o777)) // the image's user is nobody on the host
+	c.must(os.Chmod(c.dir, 0o755))
 	c.mustApply(expand(gracefulManifest, "HOST", c.hostDir()))
 	c.readyPod("graceful")
 	return filepath.Join(c.hostDir(), "end")
@@ -45,6 +48,7 @@ func (c *cluster) startGraceful() string {
 // started again has it started at once, and ends the Pods in their grace periods.
 func TestDownWhileContainerdWaits(t *testing.T) {
 	needRoot(t)
+	t.Parallel() // it mostly waits
 	c := newCluster(t)
 	c.start()
 	end := c.startGraceful()
@@ -71,6 +75,7 @@ func TestDownWhileContainerdWaits(t *testing.T) {
 // and replaced after a while; its containers do not notice.
 func TestRuntimeThatHangs(t *testing.T) {
 	needRoot(t)
+	t.Parallel() // it mostly waits
 	c := newCluster(t)
 	c.start()
 	c.mustKubectl("create", "deployment", "rest", "--image=mend.local/web:1.0", "--replicas=2")
