@@ -8,35 +8,52 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"mend/internal/agent/podruntime"
 )
 
 // TestStartsThatWereTakenBackLeaveNothing takes back the start of many containers, each
 // a little later, as the death of the mend that asked for them does. Whatever they came
 // to, those that ended can be removed: through Removing at any time, and after the next
-// start of the supervision by anybody.
+// start of the supervision by anybody. And the agent takes none of them for one that
+// has run.
 func TestStartsThatWereTakenBackLeaveNothing(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.importBuiltin()
 	p := w.runPod(w.sandboxConfig("one"), "mend.local/web:1.0")
-	stuck := 0
+	const uid = "late"
+	reader := podruntime.NewReader(w.runtime, nil)
+	ended, stuck := 0, 0
 	for attempt := range 40 {
 		id, err := w.runtime.CreateContainer(w.context(), p.sandbox, &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprintf("late-%d", attempt)},
 			Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
 			Command:  []string{"sleep", "600"},
+			Labels:   map[string]string{kubelettypes.KubernetesPodUIDLabel: uid},
 			Linux:    &runtimeapi.LinuxContainerConfig{},
 		}, p.config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(w.context(), time.Duration(10+2*attempt)*time.Millisecond)
+		// Not by a deadline: the runtime would be told of it.
+		ctx, cancel := context.WithCancel(w.context())
+		late := time.AfterFunc(time.Duration(10+2*attempt)*time.Millisecond, cancel)
 		err = w.runtime.StartContainer(ctx, id)
+		late.Stop()
 		cancel()
 		if err == nil {
 			break // later ones are no longer taken back in time
 		}
-		if w.state(id) != runtimeapi.ContainerState_CONTAINER_EXITED || w.runtime.RemoveContainer(w.context(), id) == nil {
+		if w.state(id) != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		ended++
+		if state, err := reader.Pod(w.context(), uid); err != nil || len(state.Containers) == 0 || !state.Containers[0].Retracted {
+			t.Errorf("the agent sees %+v (%v), want a container whose start was taken back", state.Containers, err)
+		}
+		if w.runtime.RemoveContainer(w.context(), id) == nil {
 			continue
 		}
 		stuck++
@@ -46,7 +63,10 @@ func TestStartsThatWereTakenBackLeaveNothing(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d containers that ended could not be removed", stuck)
+	t.Logf("%d starts were taken back, %d of these containers could not be removed", ended, stuck)
+	if ended == 0 {
+		t.Error("no start was taken back: this proves nothing")
+	}
 	w.sup.Release()
 	w.start() // as the next mend does
 	containers, err := w.runtime.ListContainers(w.context(), nil)
