@@ -276,10 +276,11 @@ func (s *Server) Ready() error {
 		return err
 	}
 	defer resp.Body.Close()
+	// To its end: a body that is closed before is an abort, which the server logs.
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	return fmt.Errorf("apiserver is not ready: %s", failedChecks(string(text)))
 }
 

@@ -65,9 +65,24 @@ func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 	return checked
 }
 
+// usual are warnings and errors of each start that mean nothing here: about ports that
+// are not opened and tokens that are not used; of an empty database, which has no
+// version yet; and, repeated without a pause until the log is applied, that a member
+// cannot announce itself, which a lone one need not.
+var usual = map[string]bool{
+	"Running http and grpc server on single port. This is not recommended for production.": true,
+	"simple token is not cryptographically signed":                                         true,
+	"Failed to detect schema version":                                                      true,
+	"failed to update storage version":                                                     true,
+	"failed to publish local member to cluster through raft":                               true,
+}
+
 func (c *slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	level := slog.LevelWarn
-	if entry.Level >= zapcore.ErrorLevel {
+	switch {
+	case usual[entry.Message]:
+		level = slog.LevelDebug
+	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}
 	c.log.Log(context.Background(), level, entry.Message, attrs(fields)...)
