@@ -18,7 +18,7 @@ kind: Deployment
 metadata: {name: dated}
 spec:
   replicas: 2
-  minReadySeconds: 5
+  minReadySeconds: 2
   progressDeadlineSeconds: 600
   selector: {matchLabels: {app: dated}}
   template:

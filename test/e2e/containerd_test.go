@@ -46,7 +46,7 @@ func TestKillContainerd(t *testing.T) {
 	c.mustKubectl("rollout", "status", "deployment/rest", "--timeout=120s")
 	c.readyPod("talker")
 	before := c.resting("app=rest")
-	kills := size(t, 1, 5, 100)
+	kills := size(t, 1, 7, 100) // from 7 on the pause before a start exceeds 3 s
 	for kill := range kills {
 		pid := c.containerdPID()
 		c.signal(pid, unix.SIGKILL)
