@@ -114,14 +114,6 @@ func exited(c podruntime.Container, code int32, ago time.Duration) podruntime.Co
 	return c
 }
 
-// retracted is a container whose start was taken back when its process was there.
-func retracted(id string, attempt uint32) podruntime.Container {
-	c := running("web", id, "s0")
-	c.Phase, c.Retracted, c.MayHaveRun, c.Attempt = podruntime.Created, true, true, attempt
-	c.StartedAt, c.ExitCode, c.Reason = time.Time{}, 128, "StartError"
-	return c
-}
-
 // add puts a container in front of the others: it is the newest.
 func add(o *Observed, c podruntime.Container) {
 	o.Runtime.Containers = append([]podruntime.Container{c}, o.Runtime.Containers...)
@@ -231,16 +223,6 @@ func TestPlanBringsAPodUp(t *testing.T) {
 			add(o, c)
 		}), want{Actions: []Action{{Kind: RemoveContainer, Container: "web", ID: "c0", Why: "it was created and never started"}},
 			Phase: v1.PodPending, States: creating}},
-		{"one whose start was taken back is removed and counts as no restart", with(fresh(), func(o *Observed) {
-			inBox(o)
-			add(o, retracted("c1", 1))
-		}), want{Actions: []Action{{Kind: RemoveContainer, Container: "web", ID: "c1", Attempt: 1, Why: "it was created and never started"}},
-			Phase: v1.PodPending, States: creating}},
-		{"one that is to run once is not run again when it may have begun", with(fresh(policy(v1.RestartPolicyNever)), func(o *Observed) {
-			inBox(o)
-			add(o, retracted("c0", 0))
-		}), want{Actions: []Action{{Kind: StopSandbox, ID: "s0", Why: "no container of the Pod runs"}},
-			Phase: v1.PodFailed, States: "ended 128 StartError"}},
 		{"a refused Pod fails and nothing is done", with(fresh(), func(o *Observed) {
 			o.Refused = &status.Verdict{Reason: "OutOfcpu", Message: "Pod was rejected: …"}
 		}), want{Phase: v1.PodFailed}},

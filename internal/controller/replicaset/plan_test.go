@@ -232,24 +232,6 @@ var planCases = map[string]struct {
 		},
 		want: func(Observed) Plan { return Plan{} },
 	},
-	"a Pod that became ready before the clock was set back stays available": {
-		world: func(o *Observed) {
-			o.ReplicaSet.Spec.MinReadySeconds = 30
-			readyFor(-24 * time.Hour)(o.Pods[0])
-		},
-		want: func(Observed) Plan { return Plan{} },
-	},
-	"a Pod whose node's clock is ahead waits a little longer": {
-		world: func(o *Observed) {
-			o.ReplicaSet.Spec.MinReadySeconds = 30
-			readyFor(-5 * time.Second)(o.Pods[0])
-		},
-		want: func(Observed) Plan {
-			s := status(4, 3, 3, 0)
-			s.AvailableReplicas = 2
-			return Plan{Status: &s, Recheck: now.Add(35 * time.Second)}
-		},
-	},
 	"growth waits for the status interval": {
 		world: func(o *Observed) {
 			o.ReplicaSet.Status = status(4, 3, 1, 0)

@@ -27,22 +27,7 @@ func TestStartsThatWereTakenBackLeaveNothing(t *testing.T) {
 	reader := podruntime.NewReader(w.runtime, nil)
 	ended, stuck := 0, 0
 	for attempt := range 40 {
-		id, err := w.runtime.CreateContainer(w.context(), p.sandbox, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprintf("late-%d", attempt)},
-			Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
-			Command:  []string{"sleep", "600"},
-			Labels:   map[string]string{kubelettypes.KubernetesPodUIDLabel: uid},
-			Linux:    &runtimeapi.LinuxContainerConfig{},
-		}, p.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Not by a deadline: the runtime would be told of it.
-		ctx, cancel := context.WithCancel(w.context())
-		late := time.AfterFunc(time.Duration(10+2*attempt)*time.Millisecond, cancel)
-		err = w.runtime.StartContainer(ctx, id)
-		late.Stop()
-		cancel()
+		id, err := w.startFor(time.Duration(10+2*attempt)*time.Millisecond, p, uid, attempt)
 		if err == nil {
 			break // later ones are no longer taken back in time
 		}
@@ -83,6 +68,27 @@ func TestStartsThatWereTakenBackLeaveNothing(t *testing.T) {
 	if err := errors.Join(w.runtime.StopPodSandbox(w.context(), p.sandbox), w.runtime.RemovePodSandbox(w.context(), p.sandbox)); err != nil {
 		t.Error(err)
 	}
+}
+
+// startFor starts a container and takes that back after a while; not by a deadline, of
+// which the runtime would be told. The error is nil when the start was faster.
+func (w *world) startFor(d time.Duration, p pod, uid string, attempt int) (string, error) {
+	w.t.Helper()
+	id, err := w.runtime.CreateContainer(w.context(), p.sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprintf("late-%d", attempt)},
+		Image:    &runtimeapi.ImageSpec{Image: "mend.local/web:1.0"},
+		Command:  []string{"sleep", "600"},
+		Labels:   map[string]string{kubelettypes.KubernetesPodUIDLabel: uid},
+		Linux:    &runtimeapi.LinuxContainerConfig{},
+	}, p.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.context())
+	defer cancel()
+	late := time.AfterFunc(d, cancel)
+	defer late.Stop()
+	return id, w.runtime.StartContainer(ctx, id)
 }
 
 // state waits until a start that was taken back has been dealt with: it is created
