@@ -22,7 +22,7 @@ func (w *world) agentActs() {
 
 // isOnNode says whether there is an agent that knows the Pod.
 func (w *world) isOnNode(pod *v1.Pod) bool {
-	return pod.Spec.NodeName != "" && w.api.objects[nodes][pod.Spec.NodeName] != nil
+	return pod.Spec.NodeName != "" && w.api.objects[nodes][pod.Spec.NodeName] != nil && !w.silences.silent[pod.Spec.NodeName]
 }
 
 // bringOn moves a Pod one state on; false when it has arrived.

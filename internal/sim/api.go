@@ -26,6 +26,8 @@ const (
 	replicaSets resource = "replicasets"
 	pods        resource = "pods"
 	nodes       resource = "nodes"
+	// leases are only watched in seeds where nodes go silent.
+	leases resource = "leases"
 )
 
 var resources = []resource{deployments, replicaSets, pods, nodes}
@@ -50,6 +52,7 @@ type api struct {
 	objects map[resource]map[string]object
 	log     map[resource][]event
 	revs    int
+	moves   int // revs but for those of Leases, which never rest
 	names   int
 	changed func(res resource, before, after object) // after every change; nil: absent
 	stored  func(object)                             // if not nil, is shown every version
@@ -57,7 +60,7 @@ type api struct {
 
 func newAPI(now func() time.Time) *api {
 	a := &api{now: now, objects: map[resource]map[string]object{}, log: map[resource][]event{}}
-	for _, res := range resources {
+	for _, res := range append([]resource{leases}, resources...) {
 		a.objects[res] = map[string]object{}
 	}
 	return a
@@ -126,6 +129,9 @@ func clone[T object](o T) T { return o.DeepCopyObject().(T) }
 func (a *api) put(res resource, o object) object {
 	before := a.objects[res][keyOf(o)]
 	a.revs++
+	if res != leases {
+		a.moves++
+	}
 	o.SetResourceVersion(strconv.Itoa(a.revs))
 	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && hasEndedGrace(o) {
 		return a.drop(res, o)
@@ -176,6 +182,7 @@ func (a *api) create(res resource, o object) (object, error) {
 		x.Status = apps.ReplicaSetStatus{}
 	case *v1.Pod:
 		x.Status = v1.PodStatus{Phase: v1.PodPending}
+		x.Spec.Tolerations = defaultTolerations()
 	}
 	return a.put(res, o), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apps "k8s.io/api/apps/v1"
+	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 )
@@ -41,6 +43,19 @@ type client struct {
 
 func (c client) AppsV1() appsclient.AppsV1Interface { return appsV1{life: c.life} }
 func (c client) CoreV1() coreclient.CoreV1Interface { return coreV1{life: c.life} }
+
+func (c client) CoordinationV1() coordinationclient.CoordinationV1Interface {
+	return coordinationV1{life: c.life}
+}
+
+type coordinationV1 struct {
+	coordinationclient.CoordinationV1Interface
+	life *life
+}
+
+func (c coordinationV1) Leases(ns string) coordinationclient.LeaseInterface {
+	return leaseClient{typed: typed[*coordination.Lease]{c.life, leases, ns}}
+}
 
 type appsV1 struct {
 	appsclient.AppsV1Interface
@@ -75,6 +90,9 @@ type (
 	restOfReplicaSets struct{ appsclient.ReplicaSetInterface }
 	restOfPods        struct{ coreclient.PodInterface }
 	restOfNodes       struct{ coreclient.NodeInterface }
+	restOfLeases      struct {
+		coordinationclient.LeaseInterface
+	}
 
 	deploymentClient struct {
 		typed[*apps.Deployment]
@@ -91,6 +109,10 @@ type (
 	nodeClient struct {
 		typed[*v1.Node]
 		restOfNodes
+	}
+	leaseClient struct {
+		typed[*coordination.Lease]
+		restOfLeases
 	}
 )
 

@@ -5,11 +5,13 @@ import (
 	"strconv"
 
 	apps "k8s.io/api/apps/v1"
+	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	informersapps "k8s.io/client-go/informers/apps"
+	informerscoordination "k8s.io/client-go/informers/coordination"
 	informerscore "k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
@@ -162,14 +164,17 @@ type factory struct {
 
 func newFactory() *factory {
 	f := &factory{of: map[resource]*informer{}, other: newInformer()}
-	for _, res := range resources {
+	for _, res := range append([]resource{leases}, resources...) {
 		f.of[res] = newInformer()
 	}
 	return f
 }
 
-func (f *factory) Apps() informersapps.Interface     { return informersapps.New(f, "", nil) }
-func (f *factory) Core() informerscore.Interface     { return informerscore.New(f, "", nil) }
+func (f *factory) Apps() informersapps.Interface { return informersapps.New(f, "", nil) }
+func (f *factory) Core() informerscore.Interface { return informerscore.New(f, "", nil) }
+func (f *factory) Coordination() informerscoordination.Interface {
+	return informerscoordination.New(f, "", nil)
+}
 func (f *factory) InformerName() *cache.InformerName { return nil }
 func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch obj.(type) {
@@ -181,6 +186,8 @@ func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 		return f.of[pods]
 	case *v1.Node:
 		return f.of[nodes]
+	case *coordination.Lease:
+		return f.of[leases]
 	}
 	return f.other
 }

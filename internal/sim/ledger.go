@@ -74,7 +74,7 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.podChanged(before, after)
 	case replicaSets:
 		l.replicaSetChanged(before, after)
-	case nodes:
+	case nodes, leases:
 	}
 }
 
@@ -286,6 +286,8 @@ func (w *world) judge(s *syncing, r request) {
 	switch s.loop {
 	case "replicaset", "deployment":
 		w.judgeOwner(s, r, target)
+	case "nodehealth", "tainteviction":
+		w.judgeSilence(s, r, target)
 	case "garbage":
 		switch {
 		case target == nil:

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,8 +17,10 @@ import (
 
 	"mend/internal/controller/deployment"
 	"mend/internal/controller/garbage"
+	"mend/internal/controller/nodehealth"
 	"mend/internal/controller/podgc"
 	"mend/internal/controller/replicaset"
+	"mend/internal/controller/tainteviction"
 	"mend/internal/loop"
 	"mend/internal/scheduler"
 )
@@ -70,16 +73,21 @@ func (w *world) begin() {
 			return queues[name]
 		}},
 	}
-	for _, d := range []loop.Declaration{
-		deployment.Declaration(), replicaset.Declaration(nil), scheduler.Declaration(), podgc.Declaration(),
-	} {
+	declared := []loop.Declaration{deployment.Declaration(), replicaset.Declaration(nil), scheduler.Declaration(), podgc.Declaration()}
+	watched := resources
+	if w.profile.silence {
+		declared = append(declared, nodehealth.Declaration(), tainteviction.Declaration())
+		watched = append([]resource{leases}, resources...)
+		w.silences.turned = false
+	}
+	for _, d := range declared {
 		made, err := d.Build(env)
 		must(err)
 		l.loops = append(l.loops, &driven{made, queues[made.Name()]})
 	}
 	gc := garbage.Drive(env, metadataClient{l}, kinds)
 	l.loops = append(l.loops, &driven{gc.Loop, queues[gc.Loop.Name()]})
-	for _, res := range resources {
+	for _, res := range watched {
 		s := &stream{api: w.api, res: res, sink: l.factory.of[res]}
 		s.relist()
 		l.streams = append(l.streams, s)
@@ -160,6 +168,37 @@ func (l *life) fire() {
 	}
 }
 
+// pulse is the key under which nodehealth notices that it runs.
+const pulse = "/pulse"
+
+func (l *life) nodehealth() *driven {
+	for _, d := range l.loops {
+		if d.Name() == "nodehealth" {
+			return d
+		}
+	}
+	return nil
+}
+
+// nextPulse is when nodehealth looks at its clock next; false if it does not run, or
+// has not done so for so long that it is about to.
+func (l *life) nextPulse() (time.Duration, bool) {
+	d := l.nodehealth()
+	if d == nil || l.ctx.Err() != nil {
+		return 0, false
+	}
+	at, waits := d.queue.waits[pulse]
+	return at, waits
+}
+
+// beat lets nodehealth look at its clock.
+func (l *life) beat() {
+	d := l.nodehealth()
+	delete(d.queue.waits, pulse)
+	d.queue.Add(pulse)
+	l.step(task{d, pulse})
+}
+
 func (l *life) isCaughtUp() bool {
 	return !slices.ContainsFunc(l.streams, (*stream).isBehind)
 }
@@ -206,6 +245,7 @@ func (l *life) call(ctx context.Context, r request, do func(*api) (object, error
 		if err == nil && r.isWrite() {
 			w.note("  … and its answer is lost")
 			w.ledger.unheard(s, r, o)
+			w.silences.turned = false // it cannot know that it took its turn
 		}
 		return nil, errNoAnswer
 	}

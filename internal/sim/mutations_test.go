@@ -84,6 +84,18 @@ var mutations = []mutation{
 		"return pod.Spec.NodeName != node", "return (pod.Spec.NodeName != node) != MUTATED"},
 	{"a node that is gone is taken to be there", "controller/podgc/observe.go",
 		"o.State = NodeGone", "o.State = NodeGone; if MUTATED { o.State = NodeThere }"},
+
+	{"a node is called silent after half its grace period", "controller/nodehealth/fleet.go",
+		"return silence{since: s.seen, grace: gracePeriod}", "if MUTATED { return silence{since: s.seen, grace: gracePeriod / 2} }; return silence{since: s.seen, grace: gracePeriod}"},
+	{"a node's silence is not confirmed", "controller/nodehealth/observe.go",
+		"if !c.fleet.silenceOf(node.Name, now).isOver(now) ||", "if MUTATED || !c.fleet.silenceOf(node.Name, now).isOver(now) ||"},
+	{"no node waits for its turn to be evicted", "controller/nodehealth/plan.go",
+		"case o.Brake.evictAt.After(now):", "case o.Brake.evictAt.After(now) && !MUTATED:"},
+	{"the taints of a node stay when it is heard", "controller/nodehealth/plan.go",
+		"if isOurs(taint) && !hasTaint(wanted, taint) {", "if isOurs(taint) && !hasTaint(wanted, taint) && !MUTATED {"},
+
+	{"no Pod may stay for a time", "controller/tainteviction/plan.go",
+		"limit, isLimited = lasts, true", "limit, isLimited = lasts, true; if MUTATED { limit = 0 }"},
 }
 
 // TestMutations puts all bugs in, by an overlay over the source, switches one on at

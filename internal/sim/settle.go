@@ -28,6 +28,7 @@ func (w *world) settle() {
 	w.reseed(1_000_000 + w.step)
 	w.faults = false
 	w.note("faults stop")
+	w.endure()
 	w.makePossible()
 	if !w.converge() || w.broken != "" {
 		return
@@ -70,7 +71,7 @@ func (w *world) converge() bool {
 	patience := quietTime + w.jumped
 	syncs, until := 0, w.clock.passed+settleTime+2*w.jumped
 	for moved := w.clock.passed; w.clock.passed <= moved+patience; {
-		before := w.api.revs
+		before := w.api.moves
 		for {
 			w.deliverAll()
 			w.ledger.settleAccounts()
@@ -87,7 +88,7 @@ func (w *world) converge() bool {
 				return false
 			}
 		}
-		if w.agentsActHealthy() || w.api.revs != before {
+		if w.agentsActHealthy() || w.api.moves != before {
 			moved = w.clock.passed
 			continue
 		}
@@ -120,7 +121,7 @@ func (w *world) checkWaiting() {
 		}
 		for _, node := range listOf[*v1.Node](w.api, nodes) {
 			cpu, count := w.used(node.Name)
-			if !node.Spec.Unschedulable && cpu+milliCPU(pod) <= node.Status.Allocatable.Cpu().MilliValue() &&
+			if takesPods(node) && cpu+milliCPU(pod) <= node.Status.Allocatable.Cpu().MilliValue() &&
 				count < node.Status.Allocatable.Pods().Value() {
 				w.breach("Pod %s waits although it fits %s", pod.Name, node.Name)
 				return
@@ -144,7 +145,10 @@ func (w *world) agentsActHealthy() bool {
 func (w *world) passToNextWait() bool {
 	next := time.Duration(-1)
 	for _, d := range w.life.loops {
-		for _, at := range d.queue.waits {
+		for key, at := range d.queue.waits {
+			if key == pulse {
+				continue // passing time serves it
+			}
 			if next < 0 || at < next {
 				next = at
 			}
@@ -166,6 +170,7 @@ func (w *world) checkConverged() {
 		}
 		w.checkDeployment(d)
 	}
+	w.checkNodes()
 	for _, res := range []resource{replicaSets, pods} {
 		for _, o := range w.api.all(res) {
 			w.checkOwned(res, o)

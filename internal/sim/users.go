@@ -32,6 +32,9 @@ func (w *world) userActions() []action {
 		{8, (*world).pause}, {6, (*world).changeLimits}, {3, (*world).annotate},
 		{4, (*world).addNode}, {3, (*world).cordon},
 	}
+	if w.profile.silence {
+		calm = append(calm, action{10, (*world).goSilent})
+	}
 	if !w.profile.losses {
 		return calm
 	}
@@ -328,6 +331,7 @@ func (w *world) makeNode(name string, milliCPU int64) {
 	})
 	must(err)
 	w.note("node %s joins with %dm", name, milliCPU)
+	w.register(name)
 }
 
 func (w *world) deleteNode() bool {
@@ -335,6 +339,7 @@ func (w *world) deleteNode() bool {
 	if ok {
 		w.note("node %s is lost", node.Name)
 		must(w.api.delete(nodes, node.Name, metav1.DeleteOptions{}))
+		delete(w.silences.silent, node.Name)
 	}
 	return ok
 }

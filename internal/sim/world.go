@@ -38,6 +38,9 @@ type Result struct {
 // there floor and ceiling have no excuse.
 type profile struct {
 	errors, crashes, losses, jumps, lag bool
+	// silence: agents fall silent, and nodehealth and tainteviction run. Their
+	// clock is monotonic, so it does not jump.
+	silence bool
 }
 
 // world is one run.
@@ -62,6 +65,7 @@ type world struct {
 	broken       string
 	brokenAt     int
 	trace        []string
+	silences     *silences
 	copies       [][2]object // what was stored, and what it was then
 }
 
@@ -73,12 +77,13 @@ func Run(o Options) Result {
 	if o.Steps == 0 {
 		o.Steps = defaultSteps
 	}
-	w := &world{opts: o, clock: newClock()}
+	w := &world{opts: o, clock: newClock(), silences: newSilences()}
 	w.api = newAPI(w.clock.Now)
 	w.ledger = newLedger(w)
 	w.api.changed = func(res resource, before, after object) {
 		w.ledger.changed(res, before, after)
 		w.revisionsGrow(res, before, after)
+		w.silenceChanged(res, before, after)
 	}
 	if o.Trace {
 		w.api.stored = func(o object) { w.copies = append(w.copies, [2]object{o, clone(o)}) }
@@ -86,8 +91,9 @@ func Run(o Options) Result {
 	w.reseed(0)
 	w.profile = profile{
 		errors: w.rng.IntN(2) == 0, crashes: w.rng.IntN(3) == 0, losses: w.rng.IntN(3) > 0,
-		jumps: w.rng.IntN(4) == 0, lag: w.rng.IntN(3) > 0,
+		jumps: w.rng.IntN(4) == 0, lag: w.rng.IntN(3) > 0, silence: w.rng.IntN(3) == 0,
 	}
+	w.profile.jumps = w.profile.jumps && !w.profile.silence
 	w.note("profile %+v", w.profile)
 	w.makeNode("node-0", 1600)
 	w.makeNode("node-1", 1000)
@@ -214,9 +220,20 @@ func (w *world) interleave() {
 	w.nested--
 }
 
-// pass lets time go by.
+// pass lets time go by, in which agents speak and nodehealth notices that it runs.
 func (w *world) pass(d time.Duration) {
-	w.clock.passed += d
+	for end := w.clock.passed + d; ; {
+		next := end
+		if at, beats := w.life.nextPulse(); beats && at < end {
+			next = max(at, w.clock.passed)
+		}
+		w.clock.passed = next
+		w.agentsRenew()
+		if next == end {
+			break
+		}
+		w.life.beat()
+	}
 	w.life.fire()
 }
 

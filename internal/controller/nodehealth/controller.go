@@ -58,7 +58,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		writes: view.NewWrites(map[string]cache.Store{"nodes": nodes.GetStore(), "pods": pods.GetStore()}),
 		fleet:  newFleet(env.Clock.Now()),
 	}
-	l := loop.New(loop.Options{Name: "nodehealth", Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "nodehealth", Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	c.again = l.Add
 	for informer, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
 		nodes: c.nodeHandler(), pods: c.podHandler(), leases: c.leaseHandler(),

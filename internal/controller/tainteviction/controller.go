@@ -65,7 +65,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		nodes: nodes.GetIndexer(), pods: pods.GetIndexer(), since: map[string]count{},
 		writes: view.NewWrites(map[string]cache.Store{"pods": pods.GetStore()}),
 	}
-	l := loop.New(loop.Options{Name: "tainteviction", Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "tainteviction", Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	if _, err := pods.AddEventHandler(c.podHandler(l.Add)); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
