@@ -96,6 +96,7 @@ func (r *Runtime) CreateContainer(_ context.Context, sandboxID string, config *r
 		c.logPath = filepath.Join(dir, config.LogPath)
 	}
 	r.containers[c.id] = c
+	r.podContainers.add(c.config.Labels, c)
 	box.members = append(box.members, c)
 	r.emit(c.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, box)
 	return c.id, nil
@@ -292,6 +293,7 @@ func (r *Runtime) removeContainer(c *container) {
 	r.finish(c, killed)
 	c.removed = true
 	delete(r.containers, c.id)
+	r.podContainers.remove(c.config.Labels, c)
 	for i, member := range c.box.members {
 		if member == c {
 			c.box.members = append(c.box.members[:i], c.box.members[i+1:]...)
@@ -319,8 +321,12 @@ func (r *Runtime) Exit(containerID string, code int32, reason string) bool {
 func (r *Runtime) ListContainers(_ context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	candidates, named := r.podContainers.asked(filter.GetLabelSelector())
+	if !named {
+		candidates = r.sortedContainers()
+	}
 	found := []*runtimeapi.Container{}
-	for _, c := range r.sortedContainers() {
+	for _, c := range candidates {
 		if filter.GetId() != "" && filter.Id != c.id ||
 			filter.GetState() != nil && filter.State.State != c.state ||
 			filter.GetPodSandboxId() != "" && filter.PodSandboxId != c.box.id ||

@@ -45,17 +45,19 @@ type Runtime struct {
 	boot     time.Time
 	streams  streams
 
-	mu         sync.Mutex
-	behaviour  *Behaviour
-	podRange   *addresses
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	byAddress  map[netip.Addr]*sandbox
-	onHost     map[*sandbox]struct{} // sandboxes on the host's network
-	images     map[string]*image     // by full name
-	listeners  map[*subscriber]struct{}
-	serial     uint64
-	lastPID    int
+	mu            sync.Mutex
+	behaviour     *Behaviour
+	podRange      *addresses
+	sandboxes     map[string]*sandbox
+	containers    map[string]*container
+	podSandboxes  byPod[*sandbox]
+	podContainers byPod[*container]
+	byAddress     map[netip.Addr]*sandbox
+	onHost        map[*sandbox]struct{} // sandboxes on the host's network
+	images        map[string]*image     // by full name
+	listeners     map[*subscriber]struct{}
+	serial        uint64
+	lastPID       int
 }
 
 // New returns a runtime with no sandboxes and the behaviour's images. Nothing
@@ -71,19 +73,21 @@ func New(options Options) *Runtime {
 		options.Log = slog.Default()
 	}
 	r := &Runtime{
-		clock:      options.Clock,
-		log:        options.Log,
-		schedule:   schedule.New(options.Clock),
-		boot:       options.Clock.Now(),
-		behaviour:  options.Behaviour,
-		podRange:   newAddresses(options.PodRange),
-		sandboxes:  map[string]*sandbox{},
-		containers: map[string]*container{},
-		byAddress:  map[netip.Addr]*sandbox{},
-		onHost:     map[*sandbox]struct{}{},
-		images:     map[string]*image{},
-		listeners:  map[*subscriber]struct{}{},
-		lastPID:    firstPID,
+		clock:         options.Clock,
+		log:           options.Log,
+		schedule:      schedule.New(options.Clock),
+		boot:          options.Clock.Now(),
+		behaviour:     options.Behaviour,
+		podRange:      newAddresses(options.PodRange),
+		sandboxes:     map[string]*sandbox{},
+		containers:    map[string]*container{},
+		podSandboxes:  byPod[*sandbox]{},
+		podContainers: byPod[*container]{},
+		byAddress:     map[netip.Addr]*sandbox{},
+		onHost:        map[*sandbox]struct{}{},
+		images:        map[string]*image{},
+		listeners:     map[*subscriber]struct{}{},
+		lastPID:       firstPID,
 	}
 	for _, name := range options.Behaviour.Images {
 		r.addImage(name)

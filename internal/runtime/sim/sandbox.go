@@ -63,6 +63,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 		address: address,
 	}
 	r.sandboxes[box.id] = box
+	r.podSandboxes.add(box.config.Labels, box)
 	if address.IsValid() {
 		r.byAddress[address] = box
 	} else {
@@ -118,6 +119,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, id string) error {
 		r.removeContainer(box.members[0])
 	}
 	delete(r.sandboxes, id)
+	r.podSandboxes.remove(box.config.Labels, box)
 	r.emit(id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, box)
 	return nil
 }
@@ -180,8 +182,12 @@ func (b *sandbox) containerStatuses() []*runtimeapi.ContainerStatus {
 func (r *Runtime) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	candidates, named := r.podSandboxes.asked(filter.GetLabelSelector())
+	if !named {
+		candidates = r.sortedSandboxes()
+	}
 	found := []*runtimeapi.PodSandbox{}
-	for _, box := range r.sortedSandboxes() {
+	for _, box := range candidates {
 		if filter.GetId() != "" && filter.Id != box.id ||
 			filter.GetState() != nil && filter.State.State != box.state() ||
 			!hasLabels(box.config.Labels, filter.GetLabelSelector()) {
