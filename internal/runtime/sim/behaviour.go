@@ -2,16 +2,12 @@ package sim
 
 import (
 	_ "embed"
-	"errors"
-	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 )
 
 //go:embed behaviour.yaml
@@ -29,6 +25,9 @@ type Behaviour struct {
 	// Images are present without a pull.
 	Images []string `json:"images,omitempty"`
 	Rules  []Rule   `json:"rules,omitempty"`
+	// Nodes are lost and return. A runtime does not look at them: they are for
+	// whoever runs the nodes.
+	Nodes []NodeRule `json:"nodes,omitempty"`
 }
 
 // Rule is a row of a [Behaviour]. Image and Command are globs in which * stands
@@ -113,25 +112,6 @@ type ExecRule struct {
 	Delay   metav1.Duration `json:"delay,omitempty"`
 }
 
-// DefaultBehaviour is the built-in behaviour.yaml.
-func DefaultBehaviour() *Behaviour {
-	behaviour, err := parseRules(defaultBehaviour)
-	if err != nil {
-		panic(err) // the embedded file; a test parses it
-	}
-	return behaviour
-}
-
-// ParseBehaviour reads YAML. The rules given come before the built-in ones, and
-// the images given are added to the built-in ones. Unknown fields are errors.
-func ParseBehaviour(data []byte) (*Behaviour, error) {
-	given, err := parseRules(data)
-	if err != nil {
-		return nil, err
-	}
-	return given.withDefaults(), nil
-}
-
 // withDefaults returns b with the built-in rules behind b's own.
 func (b *Behaviour) withDefaults() *Behaviour {
 	built := DefaultBehaviour()
@@ -146,27 +126,6 @@ func (b *Behaviour) WithRules(rules ...Rule) *Behaviour {
 	merged := *b
 	merged.Rules = append(append([]Rule{}, rules...), b.Rules...)
 	return &merged
-}
-
-func parseRules(data []byte) (*Behaviour, error) {
-	var behaviour Behaviour
-	text, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("simulated behaviour: %w", err)
-	}
-	// Of the strict readers this is the one that says where the field is.
-	unknown, err := kjson.UnmarshalStrict(text, &behaviour)
-	if err := errors.Join(append(unknown, err)...); err != nil {
-		return nil, fmt.Errorf("simulated behaviour: %w", err)
-	}
-	for i, rule := range behaviour.Rules {
-		if rule.Pull != nil && rule.Pull.Code != "" {
-			if _, known := grpcCode(rule.Pull.Code); !known {
-				return nil, fmt.Errorf("simulated behaviour: rules[%d].pull.code: unknown grpc code %q", i, rule.Pull.Code)
-			}
-		}
-	}
-	return &behaviour, nil
 }
 
 // traits are the sections that apply to one container or image.

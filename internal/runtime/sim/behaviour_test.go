@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -54,17 +55,62 @@ func TestRulesApplySectionBySection(t *testing.T) {
 	}
 }
 
-func TestWrongBehaviourIsNamed(t *testing.T) {
+func TestWrongBehaviourIsNamedInOneLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"rules: [{imag: x}]":                       `unknown field "rules[0].imag"`,
-		"rules: [{pull: {code: NoSuch}}]":          `rules[0].pull.code: unknown grpc code "NoSuch"`,
-		"sandbox: {delay: fast}":                   "invalid duration",
-		"rules: {}":                                "cannot unmarshal object",
-		"rules: [{listen: {ports: [\"eighty\"]}}]": "cannot unmarshal string",
+		"rules: [{imag: x}]":                         `simulated behaviour: unknown field "rules[0].imag"`,
+		"rules: [{imag: x, y: 1}]":                   `simulated behaviour: unknown field "rules[0].imag", and 1 more`,
+		"rules: [{pull: {code: NoSuch}}]":            `simulated behaviour: rules[0].pull.code: unknown grpc code "NoSuch"`,
+		"sandbox: {delay: fast}":                     `simulated behaviour: sandbox.delay: "fast" is no duration, such as 500ms or 1m30s`,
+		"rules: [{start: {delay: fast}}]":            `simulated behaviour: rules[0].start.delay: "fast" is no duration, such as 500ms or 1m30s`,
+		"sandbox: {delay: 5}":                        `simulated behaviour: sandbox.delay: 5 is no duration, such as 500ms or 1m30s`,
+		"rules: [{}, {start: {spread: -1s}}]":        `simulated behaviour: rules[1].start.spread: -1s must not be negative`,
+		"rules: {}":                                  `simulated behaviour: rules: want a list, not {}`,
+		"rules: [{listen: {ports: [eighty]}}]":       `simulated behaviour: rules[0].listen.ports[0]: want a whole number, not "eighty"`,
+		"rules: [{exit: {code: 1.5}}]":               `simulated behaviour: rules[0].exit.code: want a whole number, not 1.5`,
+		"rules: [{stop: {ignore: sure}}]":            `simulated behaviour: rules[0].stop.ignore: want true or false, not "sure"`,
+		"rules: [{listen: {healthStatus: 9}}]":       `simulated behaviour: rules[0].listen.healthStatus: 9 is no HTTP status`,
+		"nodes: [{lost: {after: 1m, repeat: true}}]": `simulated behaviour: nodes[0].lost.repeat: needs lost.for, or the node is gone after the first time`,
+		"[1, 2]":               `simulated behaviour: the file: want fields, not [1,2]`,
+		"seed: 1\nseed: 2":     `simulated behaviour: yaml: unmarshal errors: line 2: key "seed" already set in map`,
+		"rules:\n- image: [\n": `simulated behaviour: yaml: line 2: did not find expected node content`,
 	} {
-		if _, err := ParseBehaviour([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
+		_, err := ParseBehaviour([]byte(text))
+		if err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "simulated behaviour: ")) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
+	}
+}
+
+func TestNodesAreLostAsTheFileSays(t *testing.T) {
+	behaviour, err := ParseBehaviour([]byte(`
+seed: 3
+nodes:
+- name: "*-1"
+  lost: {after: 1m, spread: 30s, for: 2m, power: true, repeat: true}
+- name: "*-2"
+  lost: {after: 10s}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := behaviour.Outage("host-0", 0); ok {
+		t.Errorf("host-0 is lost: %+v", got)
+	}
+	first, ok := behaviour.Outage("host-1", 0)
+	if !ok || first.After < time.Minute || first.After >= 90*time.Second || first.For != 2*time.Minute || !first.Power {
+		t.Errorf("first outage of host-1: %+v, %v", first, ok)
+	}
+	if again, _ := behaviour.Outage("host-1", 0); again != first {
+		t.Errorf("the same seed gave %+v and %+v", first, again)
+	}
+	if second, ok := behaviour.Outage("host-1", 1); !ok || second.After == first.After {
+		t.Errorf("second outage of host-1: %+v, %v", second, ok)
+	}
+	if got, ok := behaviour.Outage("host-2", 0); !ok || got != (Outage{After: 10 * time.Second}) {
+		t.Errorf("outage of host-2: %+v, %v", got, ok)
+	}
+	if got, ok := behaviour.Outage("host-2", 1); ok {
+		t.Errorf("host-2 is lost twice: %+v", got)
 	}
 }
 
@@ -82,5 +128,22 @@ func TestGlob(t *testing.T) {
 		if got := globMatch(test.pattern, test.text); got != test.match {
 			t.Errorf("%q on %q = %v", test.pattern, test.text, got)
 		}
+	}
+}
+
+func TestTheExampleIsABehaviour(t *testing.T) {
+	text, err := os.ReadFile("../../../examples/behaviour.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	behaviour, err := ParseBehaviour(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if crash := behaviour.traitsOf("any:crash", ""); crash.exit == nil || crash.exit.Code != 1 {
+		t.Errorf("crash: %+v", crash.exit)
+	}
+	if lost, ok := behaviour.Outage("host-1", 3); !ok || !lost.Power {
+		t.Errorf("host-1 is lost again and again: %+v, %v", lost, ok)
 	}
 }
