@@ -46,6 +46,7 @@ func build(env loop.Env, routing Routing) (*loop.Loop, error) {
 	l := loop.New(loop.Options{
 		Name: "replicaset", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive,
 	})
+	c.pace.wake, c.pace.later = l.Add, l.AddAt
 	if err := c.watch(env.Informers, l.Add); err != nil {
 		return nil, fmt.Errorf("register event handlers: %w", err)
 	}
@@ -63,6 +64,7 @@ type Controller struct {
 	parallel int // how many Pods are created or deleted at once
 	statuses statusTimes
 	routing  Routing // may be nil
+	pace     pace
 }
 
 func newController(env loop.Env) (*Controller, error) {
@@ -80,6 +82,7 @@ func newController(env loop.Env) (*Controller, error) {
 		clock:    env.Clock,
 		log:      env.Log.With("loop", "replicaset"),
 		parallel: env.Drive.AtOnce(parallel),
+		pace:     pace{clock: env.Clock},
 		view:     snapshots{sets: sets.GetIndexer(), pods: pods.GetIndexer()},
 		writes: view.NewWrites(map[string]cache.Store{
 			"replicasets": sets.GetStore(),
@@ -100,11 +103,13 @@ func (c *Controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	if !ok {
 		c.writes.Forget(key)
 		c.statuses.forget(key)
+		c.pace.forget(key)
 		return time.Time{}, nil
 	}
 	o.StatusWritten = c.statuses.last(key)
 	now := c.clock.Now()
 	o.Unrouted = unrouted(c.routing, o.Pods, now)
+	c.pace.looks(key, now)
 	p := plan(o, now)
 	err = c.apply(ctx, key, o, p)
 	var refused *refusedError

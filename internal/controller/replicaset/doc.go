@@ -41,7 +41,8 @@
 //
 // Where this differs from Kubernetes: deletes carry the Pod's resourceVersion, so
 // a Pod that became ready since it was chosen is chosen anew; status writes that
-// only count up are held back to one in 50 ms; a ready Pod is available only once
-// every node's proxy leads to it, or two seconds later ([Routing]); of ready Pods those go first that
+// only count up are held back to one in 50 ms, and looks at Pods that only came on
+// to one in 25 ms (see wake.go); a ready Pod is available only once every node's
+// proxy leads to it, or two seconds later ([Routing]); of ready Pods those go first that
 // are not available yet (see rank.go); and the back-off ends at 30 s.
 package replicaset

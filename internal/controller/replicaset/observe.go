@@ -112,7 +112,8 @@ func (c *Controller) watch(factory informers.SharedInformerFactory, wake func(ke
 	if err != nil {
 		return err
 	}
-	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(ownership.Waker{Kind: kind, Wake: w.wake, Selecting: w.selecting}.Handler())
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(
+		c.pace.paced(ownership.Waker{Kind: kind, Wake: w.wake, Selecting: w.selecting}.Handler()))
 	if err != nil {
 		return err
 	}
