@@ -42,7 +42,8 @@ func (s *Server) build() error {
 	if err != nil {
 		return fmt.Errorf("apiserver: %w", err)
 	}
-	loopback.Handler = s.generic.Handler
+	s.inProcess = inProcessChain(config, s.generic.Handler.Director)
+	loopback.Handler = s.inProcess
 	if err := s.install(storage); err != nil {
 		return err
 	}

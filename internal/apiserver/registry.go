@@ -31,6 +31,7 @@ func (s *Server) restStorage() (served, admission.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.resources = resources
 	// Subresources are copies of the storage: what is particular to all writes
 	// of a kind is set up before they are made.
 	keepUntilEmptied(resources["namespaces"])

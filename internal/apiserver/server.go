@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,9 +70,14 @@ type Config struct {
 type Server struct {
 	config  Config
 	generic *genericapiserver.GenericAPIServer
-	backend *backend
-	base    context.Context
-	stop    context.CancelFunc
+	// inProcess serves the requests of this process.
+	inProcess http.Handler
+	backend   *backend
+	// resources are the storage of each row of the table, by plural.
+	resources map[string]*resource
+	base      context.Context
+	stop      context.CancelFunc
+	writing   atomic.Int64 // in-process requests that write, but for events
 }
 
 // New builds the server. It fails when a kind cannot be installed or the
@@ -241,7 +247,7 @@ func (s *Server) close() {
 // and the server sees system:mend:<user>. With groups, user and groups are taken
 // as they are.
 func (s *Server) ClientConfig(userName string, groups ...string) *rest.Config {
-	return s.clientConfigOn(s.generic.Handler, userName, groups...)
+	return s.clientConfigOn(s.inProcess, userName, groups...)
 }
 
 func (s *Server) clientConfigOn(handler http.Handler, userName string, groups ...string) *rest.Config {
@@ -249,9 +255,13 @@ func (s *Server) clientConfigOn(handler http.Handler, userName string, groups ..
 	if len(groups) == 0 {
 		who.Name, who.Groups = LoopUserPrefix+userName, []string{LoopsGroup}
 	}
+	direct := &transport{handler: handler, who: who, base: s.base}
+	if userName != EventsUser {
+		direct.writing = &s.writing
+	}
 	return &rest.Config{
 		Host:      "http://in-process",
-		Transport: &transport{handler: handler, who: who, base: s.base},
+		Transport: direct,
 		ContentConfig: rest.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
@@ -261,6 +271,13 @@ func (s *Server) clientConfigOn(handler http.Handler, userName string, groups ..
 		UserAgent:          "mend-" + strings.ReplaceAll(userName, ":", "-") + "/" + version.Version,
 	}
 }
+
+// EventsUser is the user name under which events are written.
+const EventsUser = "events"
+
+// Writing is how many writes of this process are under way, those of events
+// aside. Events wait for the others.
+func (s *Server) Writing() int { return int(s.writing.Load()) }
 
 // Ready is nil when the server answers /readyz with ok; otherwise the error says
 // which check fails.

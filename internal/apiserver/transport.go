@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -35,6 +36,7 @@ type transport struct {
 	handler http.Handler
 	who     user.Info
 	base    context.Context // ends with the server
+	writing *atomic.Int64   // requests that write and are under way; may be nil
 }
 
 // RoundTrip returns once the handler has sent its headers.
@@ -77,6 +79,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // serve runs the handler. A panic, http.ErrAbortHandler among them, breaks the
 // response off, as it would break a connection.
 func (t *transport) serve(req *http.Request, stream *stream) {
+	if t.writing != nil && req.Method != http.MethodGet {
+		t.writing.Add(1)
+		defer t.writing.Add(-1)
+	}
 	defer func() {
 		_ = req.Body.Close()
 		switch cause := recover(); cause {
