@@ -3,15 +3,20 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"mend/internal/apiserver"
 	"mend/internal/controller/apiservice"
 	"mend/internal/controller/deployment"
 	"mend/internal/controller/endpoints"
@@ -26,6 +31,7 @@ import (
 	"mend/internal/controller/rootca"
 	"mend/internal/controller/serviceaccount"
 	"mend/internal/controller/tainteviction"
+	"mend/internal/events"
 	"mend/internal/loop"
 	"mend/internal/scheduler"
 	"mend/internal/view"
@@ -66,6 +72,7 @@ func (p *process) startLoops(ctx context.Context) error {
 		return err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(shared, 0, informers.WithTransform(view.StripManagedFields))
+	p.watchDirectly(factory)
 	var built []*loop.Loop
 	for _, declaration := range list {
 		made, err := p.buildLoop(declaration, factory)
@@ -90,6 +97,19 @@ func (p *process) startLoops(ctx context.Context) error {
 	return nil
 }
 
+// watchDirectly has the informers of the kinds that change most read past the
+// encoding of the API.
+func (p *process) watchDirectly(factory informers.SharedInformerFactory) {
+	for plural, object := range map[string]runtime.Object{
+		"pods": &corev1.Pod{}, "replicasets": &appsv1.ReplicaSet{}, "deployments": &appsv1.Deployment{}, "nodes": &corev1.Node{},
+	} {
+		factory.InformerFor(object, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(p.api.ListWatch(plural, nil), object, resync,
+				cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		})
+	}
+}
+
 func (p *process) buildLoop(declaration loop.Declaration, factory informers.SharedInformerFactory) (*loop.Loop, error) {
 	config := p.api.ClientConfig(declaration.Name)
 	client, err := kubernetes.NewForConfig(config)
@@ -110,17 +130,28 @@ func (p *process) buildLoop(declaration loop.Declaration, factory informers.Shar
 	})
 }
 
-// startEvents makes the one broadcaster through which all parts write events. It
-// aggregates and limits as upstream's does.
+// startEvents makes the one broadcaster through which all parts tell events, and
+// the writer behind it.
 func (p *process) startEvents() error {
-	client, err := kubernetes.NewForConfig(p.api.ClientConfig("events"))
+	client, err := kubernetes.NewForConfig(p.api.ClientConfig(apiserver.EventsUser))
 	if err != nil {
 		return err
 	}
+	writer := events.New(events.Config{
+		Sink:  &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")},
+		Busy:  func() bool { return p.api.Writing() >= busyWrites },
+		Clock: clock.RealClock{},
+		Log:   p.log,
+	})
 	p.events = record.NewBroadcaster(record.WithContext(p.control.ctx))
-	p.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	p.events.StartEventWatcher(writer.Take)
+	p.control.run(writer.Run)
 	return nil
 }
+
+// busyWrites is how many writes at once mean that Pods come and go in numbers: a
+// few leases and one rollout of ten Pods are less.
+const busyWrites = 8
 
 func (p *process) recorder(source corev1.EventSource) record.EventRecorder {
 	return p.events.NewRecorder(scheme.Scheme, source)
