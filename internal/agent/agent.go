@@ -10,8 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,6 +27,7 @@ import (
 	"mend/internal/agent/probe"
 	"mend/internal/agent/volume"
 	"mend/internal/loop"
+	caches "mend/internal/view"
 )
 
 // Limits and periods. Every call to the runtime is bounded; a bound that is
@@ -42,6 +45,9 @@ const (
 	// statusHold lets a Pod that comes up at once be written once: the first
 	// status waits so long for a better one.
 	statusHold = 150 * time.Millisecond
+	// goingHold is how long the watch may take to show that a Pod which was deleted
+	// without grace is gone.
+	goingHold = 2 * time.Second
 )
 
 // Agent is the agent of one node. Its methods may be called from any goroutine.
@@ -106,15 +112,15 @@ func New(cfg Config) (*Agent, error) {
 	a.sources = &sources{client: cfg.Client, services: a.services}
 	a.volumes = &volume.Manager{Host: a.host, Sources: a.sources, Tokens: a.sources, Mounter: volume.Kernel{}}
 	if cfg.Simulated {
-		a.volumes.Mounter = volume.None{}
+		a.volumes.Mounter, a.volumes.Lazy = volume.None{}, true
 	}
 	a.probes = probe.NewManager(probe.Options{Execer: cfg.Runtime, Clock: cfg.Clock, Dial: cfg.ProbeDial,
 		OnChange: a.probeChanged, OnFailure: a.probeFailed, Log: cfg.Log})
 	if a.server, err = a.newServer(); err != nil {
 		return nil, err
 	}
-	a.loop = loop.New(loop.Options{Name: "agent", Reconciler: loop.Func(a.sync), Workers: workers, Clock: cfg.Clock, Log: cfg.Log})
-	a.writer = loop.New(loop.Options{Name: "agent-status", Reconciler: loop.Func(a.writeStatus), Workers: workers, Clock: cfg.Clock, Log: cfg.Log})
+	a.loop = loop.New(loop.Options{Name: "agent", Reconciler: loop.Func(a.sync), Workers: cfg.Workers, Clock: cfg.Clock, Log: cfg.Log})
+	a.writer = loop.New(loop.Options{Name: "agent-status", Reconciler: loop.Func(a.writeStatus), Workers: cfg.Workers, Clock: cfg.Clock, Log: cfg.Log})
 	return a, nil
 }
 
@@ -131,15 +137,25 @@ func hostFacts(cfg Config, tree *cgroup.Tree, n *node.Manager) podspec.Host {
 }
 
 func (a *Agent) buildInformers() {
-	ours := informers.NewSharedInformerFactoryWithOptions(a.cfg.Client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", a.cfg.NodeName).String()
-		}))
-	all := informers.NewSharedInformerFactory(a.cfg.Client, 0)
+	onNode := fields.OneTermEqualSelector("spec.nodeName", a.cfg.NodeName)
+	ours := informers.NewSharedInformerFactoryWithOptions(a.cfg.Client, 0, informers.WithTransform(caches.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = onNode.String() }))
+	all := informers.NewSharedInformerFactoryWithOptions(a.cfg.Client, 0, informers.WithTransform(caches.StripManagedFields))
+	if direct := a.cfg.ListWatch; direct != nil {
+		ours.InformerFor(&v1.Pod{}, through(direct("pods", onNode), &v1.Pod{}))
+		all.InformerFor(&v1.Service{}, through(direct("services", nil), &v1.Service{}))
+	}
 	a.pods = ours.Core().V1().Pods().Informer()
 	a.services = all.Core().V1().Services().Lister()
 	a.synced = []cache.InformerSynced{a.pods.HasSynced, all.Core().V1().Services().Informer().HasSynced}
 	a.factory = []informers.SharedInformerFactory{ours, all}
+}
+
+// through makes an informer that watches in another way than through the client.
+func through(watched cache.ListerWatcher, kind runtime.Object) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+	return func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(watched, kind, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
 }
 
 // Run registers the node and works until ctx ends; containers live on. It returns

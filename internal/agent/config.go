@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis"
 	"k8s.io/utils/clock"
@@ -23,8 +25,11 @@ import (
 type Config struct {
 	NodeName string
 	Client   kubernetes.Interface
-	Runtime  cri.RuntimeService
-	Images   cri.ImageManagerService
+	// ListWatch is how Pods and Services (their plural) are watched; nil goes
+	// through Client.
+	ListWatch func(plural string, selector fields.Selector) cache.ListerWatcher
+	Runtime   cri.RuntimeService
+	Images    cri.ImageManagerService
 
 	// DataDir holds the Pods' files (pods/<uid>/…), LogDir their logs. Absolute.
 	DataDir string
@@ -58,6 +63,9 @@ type Config struct {
 
 	// Gate holds a Pod's end up until no request reaches it; nil: nothing does.
 	Gate Gate
+	// Workers is how many Pods are worked on at once, and how many statuses are
+	// written; default 16.
+	Workers int
 
 	// Events should have the component "kubelet" and the node's name as host.
 	Events record.EventRecorder
@@ -111,6 +119,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
+	}
+	if c.Workers == 0 {
+		c.Workers = workers
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -100,6 +100,9 @@ func (a *Agent) configure(ctx context.Context, v view, c *v1.Container, act Acti
 	if err != nil {
 		return nil, nil, err
 	}
+	if a.cfg.Simulated {
+		return config, sandbox, nil // the runtime makes the directory of the log
+	}
 	logs := filepath.Dir(a.host.ContainerLog(v.pod, c.Name, act.Attempt))
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)

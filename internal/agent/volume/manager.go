@@ -26,6 +26,9 @@ type Manager struct {
 	Sources podspec.Sources
 	Tokens  Tokens
 	Mounter Mounter
+	// Lazy makes no directory or file before somebody writes to it, for containers
+	// that are not real: a thousand Pods would make ten thousand.
+	Lazy bool
 }
 
 // Failure is one volume that could not be set up. Its text is the message of the
@@ -48,6 +51,9 @@ var errUnsupported = errors.New("this kind of volume is not supported")
 // SetUp puts every volume of the Pod in place. What is in place already stays as
 // it is. It blocks on the API server for ConfigMaps, Secrets and tokens.
 func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod) []Failure {
+	if m.Lazy && len(pod.Spec.Volumes) == 0 {
+		return nil
+	}
 	if err := os.MkdirAll(m.Host.PodDir(pod.UID), 0o750); err != nil {
 		return []Failure{{Volume: "pod directory", Err: err}}
 	}

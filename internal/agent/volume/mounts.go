@@ -154,6 +154,9 @@ func (m *Manager) writeHosts(pod *v1.Pod, podIPs []string) (string, error) {
 		return "", err
 	}
 	dir := m.Host.PodDir(pod.UID)
+	if m.Lazy {
+		return filepath.Join(dir, etcHostsFile), nil
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
@@ -168,14 +171,17 @@ func (m *Manager) writeHosts(pod *v1.Pod, podIPs []string) (string, error) {
 // makeMessageFile makes a file of its own for each instance of a container.
 func (m *Manager) makeMessageFile(pod *v1.Pod, c *v1.Container) (string, error) {
 	dir := m.Host.ContainerDir(pod.UID, c.Name)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", err
-	}
 	var id [4]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, hex.EncodeToString(id[:]))
+	if m.Lazy {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
 	if err := os.WriteFile(path, nil, 0o666); err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -20,6 +21,9 @@ type files struct {
 	own    *memory
 	shared *memory // of the sandbox, by host path
 }
+
+// hostsFile is what a container reads whose agent wrote none.
+const hostsFile = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 // memory maps paths to content; nil content marks a removed file. The zero value
 // is ready.
@@ -93,7 +97,11 @@ func (f *files) read(name string) ([]byte, error) {
 	if mount == nil || mount.HostPath == "" {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return os.ReadFile(hostPath)
+	content, err := os.ReadFile(hostPath)
+	if errors.Is(err, fs.ErrNotExist) && name == "/etc/hosts" {
+		return []byte(hostsFile), nil
+	}
+	return content, err
 }
 
 // write keeps content in memory. One thing goes to the host: the file that is
@@ -112,11 +120,14 @@ func (f *files) write(name string, content []byte, add bool) error {
 	case mount.Readonly:
 		return &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	case name == path.Clean(mount.ContainerPath):
-		flags := os.O_WRONLY | os.O_TRUNC
-		if add {
-			flags = os.O_WRONLY | os.O_APPEND
+		if err := os.MkdirAll(path.Dir(hostPath), 0o750); err != nil {
+			return err
 		}
-		file, err := os.OpenFile(hostPath, flags, 0)
+		flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+		if add {
+			flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+		}
+		file, err := os.OpenFile(hostPath, flags, 0o666)
 		if err != nil {
 			return err
 		}
