@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().StringVar(&opts.dataDir, "data-dir", defaultDataDir(),
 		"directory that holds the cluster's state")
 	root.AddCommand(newUp(opts), newDown(opts), newStatus(opts), newLogs(opts), newDoctor(opts),
-		newImage(opts), newSnapshot(opts), newBench(opts), newKubeconfig(opts), newKubectl(opts), newVersion(), newKubeconfigChild())
+		newImage(opts), newSnapshot(opts), newBench(opts), newSimulate(opts), newKubeconfig(opts), newKubectl(opts), newVersion(), newKubeconfigChild())
 	return root
 }
 

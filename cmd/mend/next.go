@@ -14,7 +14,7 @@ func (u *upOptions) nextCommand() string {
 // absoluteIfFile keeps a relative path meaning the same file in the daemon,
 // which runs in /.
 func absoluteIfFile(flag, value string) string {
-	if flag != "--kubeconfig" {
+	if flag != "--kubeconfig" && flag != "--behaviour" {
 		return value
 	}
 	if path, err := filepath.Abs(value); err == nil {

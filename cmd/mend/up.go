@@ -34,6 +34,7 @@ type upOptions struct {
 	foreground      bool
 	kubeconfig      string
 	simulate        int
+	behaviour       string
 	runtimeEndpoint string
 	nodeName        string
 	cpus            int
@@ -65,6 +66,7 @@ func newUp(opts *options) *cobra.Command {
 	flags.BoolVar(&up.foreground, "foreground", false, "stay, and log to standard error: for systemd and containers")
 	flags.StringVar(&up.kubeconfig, "kubeconfig", "", "write the kubeconfig to this file instead of ~/.kube/mend")
 	flags.IntVar(&up.simulate, "simulate", 0, "run this many simulated nodes instead of containers; needs no root")
+	flags.StringVar(&up.behaviour, "behaviour", "", behaviourUsage)
 	flags.StringVar(&up.runtimeEndpoint, "runtime-endpoint", "", "CRI socket of a runtime of your own, instead of the built-in containerd")
 	flags.StringVar(&up.nodeName, "node-name", "", "name of this node; the host's name by default")
 	flags.IntVar(&up.cpus, "cpus", 0, "CPUs that the node offers to Pods, however many it has; limits still hold. 0 offers those it has")
@@ -85,6 +87,11 @@ func (u *upOptions) validate() error {
 		return fmt.Errorf("--cpus %d: must not be negative", u.cpus)
 	case u.simulate > 0 && u.runtimeEndpoint != "":
 		return errors.New("--simulate and --runtime-endpoint exclude each other")
+	case u.simulate == 0 && u.behaviour != "":
+		return errors.New("--behaviour is for simulated nodes: give --simulate too")
+	}
+	if _, _, err := readBehaviour(u.behaviour); err != nil {
+		return err
 	}
 	return app.ValidateNodeName(u.nodeName)
 }
@@ -140,11 +147,16 @@ func (u *upOptions) runHere(ctx context.Context) error {
 	if u.notify {
 		tell = app.TellTo(os.NewFile(notifyFD, "notify"))
 	}
-	err := app.Run(ctx, app.Config{
+	_, behaviour, err := readBehaviour(u.behaviour)
+	if err != nil {
+		return err
+	}
+	err = app.Run(ctx, app.Config{
 		DataDir:         u.dataDir,
 		APIPort:         u.apiPort,
 		Kubeconfig:      u.kubeconfig,
 		Simulate:        u.simulate,
+		Behaviour:       behaviour,
 		RuntimeEndpoint: u.runtimeEndpoint,
 		NodeName:        u.nodeName,
 		CPUs:            u.cpus,
@@ -219,7 +231,7 @@ func (u *upOptions) daemonArgs(made instance.Instance) []string {
 		"--cpus", strconv.Itoa(u.cpus),
 		"--confirm-traffic=" + strconv.FormatBool(u.confirmTraffic)}
 	for flag, value := range map[string]string{
-		"--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
+		"--behaviour": u.behaviour, "--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
 	} {
 		if value != "" {
 			args = append(args, flag, absoluteIfFile(flag, value))

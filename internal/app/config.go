@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
+
+	"mend/internal/runtime/sim"
 )
 
 // Config is what `mend up` was asked for.
@@ -22,6 +24,8 @@ type Config struct {
 	Kubeconfig string
 	// Simulate is the number of simulated nodes; 0 means containers.
 	Simulate int
+	// Behaviour is what simulated nodes do; nil is the built-in one.
+	Behaviour *sim.Behaviour
 	// RuntimeEndpoint is the CRI socket of a runtime that is not ours.
 	RuntimeEndpoint string
 	// NodeName is empty for the host's name.

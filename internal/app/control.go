@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -24,6 +26,9 @@ type Control interface {
 	// Snapshot saves the state to a new file, and returns its path; an empty path
 	// takes a name below the data directory.
 	Snapshot(ctx context.Context, path string) (string, error)
+	// Simulate brings the simulated nodes to this number, and all of them to the
+	// behaviour (YAML) unless that is empty. It returns when they are Ready.
+	Simulate(ctx context.Context, nodes int, behaviour string, tell Teller) error
 }
 
 // maxSocketPath is the kernel's limit for the path of a unix socket.
@@ -53,6 +58,10 @@ func serveControl(ctx context.Context, path string, control Control, log *slog.L
 		}
 		tell.Finish(err)
 	})
+	mux.HandleFunc("POST /simulate", func(w http.ResponseWriter, r *http.Request) {
+		tell := TellTo(flushing{w, http.NewResponseController(w)})
+		tell.Finish(simulate(r, control, tell))
+	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()
@@ -66,6 +75,23 @@ func serveControl(ctx context.Context, path string, control Control, log *slog.L
 		}
 	}()
 	return nil
+}
+
+// behaviourLimit bounds a behaviour file, in bytes.
+const behaviourLimit = 1 << 20
+
+// simulate reads what was asked for: the number in the query, the behaviour as the
+// body.
+func simulate(r *http.Request, control Control, tell Teller) error {
+	nodes, err := strconv.Atoi(r.URL.Query().Get("nodes"))
+	if err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	behaviour, err := io.ReadAll(io.LimitReader(r.Body, behaviourLimit))
+	if err != nil {
+		return err
+	}
+	return control.Simulate(r.Context(), nodes, string(behaviour), tell)
 }
 
 func listenUnix(path string) (net.Listener, error) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,9 +74,10 @@ func (p *process) endPods(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
-	errs := make([]error, len(p.agents))
+	agents := slices.Concat(p.agents, p.fleet.close())
+	errs := make([]error, len(agents))
 	var ending sync.WaitGroup
-	for i, one := range p.agents {
+	for i, one := range agents {
 		ending.Go(func() { errs[i] = one.StopPods(ctx) })
 	}
 	ending.Wait()

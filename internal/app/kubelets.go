@@ -34,6 +34,12 @@ func (k *kubelets) add(node, address string) {
 	k.addresses[node] = address
 }
 
+func (k *kubelets) remove(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.addresses, node)
+}
+
 // Connect implements apiserver.KubeletConnector.
 func (k *kubelets) Connect(_ context.Context, node string) (*url.URL, http.RoundTripper, error) {
 	k.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +19,6 @@ import (
 
 	"mend/internal/agent"
 	"mend/internal/pki"
-	"mend/internal/runtime/sim"
 )
 
 const clusterDomain = "cluster.local"
@@ -35,8 +34,11 @@ func (p *process) startNodes(ctx context.Context) error {
 	if err := p.waitNamespaces(ctx); err != nil {
 		return fmt.Errorf("waiting for namespace %s: %w", corev1.NamespaceNodeLease, err)
 	}
+	if err := p.fleet.begin(ctx); err != nil {
+		return err
+	}
 	if p.host == nil {
-		return p.startSimulated()
+		return nil
 	}
 	name, err := p.config.nodeName()
 	if err != nil {
@@ -71,53 +73,6 @@ func (p *process) startNodes(ctx context.Context) error {
 	return p.startAgent(config)
 }
 
-// startSimulated runs agents whose runtime is simulated. One node carries the
-// host's name, more are numbered.
-func (p *process) startSimulated() error {
-	base, err := p.config.nodeName()
-	if err != nil {
-		return err
-	}
-	for i := range p.config.Simulate {
-		name := base
-		if p.config.Simulate > 1 {
-			name = fmt.Sprintf("%s-%d", base, i)
-		}
-		config, err := p.agentConfig(name)
-		if err != nil {
-			return err
-		}
-		pods := simulatedRange(i)
-		simulated := sim.New(sim.Options{PodRange: pods, Log: p.log})
-		p.nodes.run(func(ctx context.Context) { <-ctx.Done(); simulated.Stop() })
-		config.Simulated, config.ProbeDial = true, simulated.Dial
-		config.Capacity, config.MaxPods = simulatedCapacity(), simulatedPods
-		config.Runtime, config.Images = simulated, simulated
-		config.DataDir, config.LogDir = p.instance.Path("agent", name), p.instance.Path("pod-logs", name)
-		config.PodCIDR, config.NodeIP = pods.String(), pods.Addr().Next().String()
-		if err := p.startAgent(config); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// simulatedPods is KWOK's bound, so that figures compare.
-const simulatedPods = 1_000_000
-
-func simulatedCapacity() corev1.ResourceList {
-	return corev1.ResourceList{
-		corev1.ResourceCPU:    resource.MustParse("1k"),
-		corev1.ResourceMemory: resource.MustParse("1Ti"),
-	}
-}
-
-// simulatedRange gives each simulated node 1,024 addresses of its own.
-func simulatedRange(node int) netip.Prefix {
-	first := netip.AddrFrom4([4]byte{10, byte(128 + node>>6), byte(node << 2), 0})
-	return netip.PrefixFrom(first, 22)
-}
-
 // agentConfig is what agents of all kinds share.
 func (p *process) agentConfig(name string) (agent.Config, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,6 +87,7 @@ func (p *process) agentConfig(name string) (agent.Config, error) {
 	return agent.Config{
 		NodeName:      name,
 		Client:        client,
+		ListWatch:     p.api.ListWatch,
 		ClusterDomain: clusterDomain,
 		Events:        p.recorder(corev1.EventSource{Component: "kubelet", Host: name}),
 		Log:           p.log,
@@ -182,21 +138,22 @@ func (p *process) waitReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range p.nodeNames {
-		if err := p.waitNode(ctx, client, name); err != nil {
+	for _, name := range slices.Concat(p.nodeNames, p.fleet.names()) {
+		if err := waitNode(ctx, client, name, p.failed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *process) waitNode(ctx context.Context, client kubernetes.Interface, name string) error {
+// waitNode returns when the node is Ready, or with what comes out of failed.
+func waitNode(ctx context.Context, client kubernetes.Interface, name string, failed <-chan error) error {
 	watching, err := client.CoreV1().Nodes().Watch(ctx, named(name))
 	if err != nil {
 		return err
 	}
 	why := "it has not registered"
-	err = p.until(ctx, watching, func(object runtime.Object) bool {
+	err = until(ctx, watching, failed, func(object runtime.Object) bool {
 		node, ok := object.(*corev1.Node)
 		if !ok {
 			return false
@@ -224,7 +181,7 @@ func (p *process) waitNamespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.until(ctx, watching, func(runtime.Object) bool { return true })
+	return until(ctx, watching, p.failed, func(runtime.Object) bool { return true })
 }
 
 func named(name string) metav1.ListOptions {
@@ -233,7 +190,7 @@ func named(name string) metav1.ListOptions {
 
 // until follows a watch until an object is as wanted, or a part of the process
 // has failed.
-func (p *process) until(ctx context.Context, watching watch.Interface, reached func(runtime.Object) bool) error {
+func until(ctx context.Context, watching watch.Interface, failed <-chan error, reached func(runtime.Object) bool) error {
 	defer watching.Stop()
 	for {
 		select {
@@ -244,7 +201,7 @@ func (p *process) until(ctx context.Context, watching watch.Interface, reached f
 			if event.Type != watch.Error && reached(event.Object) {
 				return nil
 			}
-		case err := <-p.failed:
+		case err := <-failed:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()

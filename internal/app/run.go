@@ -48,6 +48,7 @@ type process struct {
 	kubelets     kubelets
 	nodeNames    []string
 	agents       []*agent.Agent
+	fleet        *fleet // simulated nodes
 
 	nodes, loops, control *stage
 
@@ -112,6 +113,7 @@ func open(config Config) (*process, error) {
 		failed:   make(chan error, 8),
 		downed:   make(chan struct{}),
 	}
+	p.fleet = newFleet(p, config.Behaviour)
 	if config.Simulate == 0 {
 		p.host = &host{p: p}
 	}
