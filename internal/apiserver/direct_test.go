@@ -79,7 +79,7 @@ func TestWhatADirectWatchGivesIsTheCallersOwn(t *testing.T) {
 	direct := s.Server.ListWatch("pods", nil).(cache.ListerWatcherWithContext)
 	for _, spoil := range []func() *corev1.Pod{
 		func() *corev1.Pod {
-			return &must[runtime.Object](t)(direct.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"})).(*corev1.PodList).Items[0]
+			return &must[runtime.Object](t)(direct.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion})).(*corev1.PodList).Items[0]
 		},
 		func() *corev1.Pod {
 			w := must[watch.Interface](t)(direct.WatchWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"}))
@@ -89,7 +89,7 @@ func TestWhatADirectWatchGivesIsTheCallersOwn(t *testing.T) {
 	} {
 		got := spoil()
 		got.Spec.Containers[0].Image, got.Labels = "spoilt", map[string]string{"spoilt": "yes"}
-		again := must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{ResourceVersion: "0"}))
+		again := must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{ResourceVersion: made.ResourceVersion}))
 		if diff := cmp.Diff(made.Spec, again.Spec); diff != "" {
 			t.Errorf("the cache's Pod changed:\n%s", diff)
 		}

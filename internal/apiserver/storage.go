@@ -142,6 +142,9 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 		return generic.RESTOptions{}, fmt.Errorf("storage codec of %s: %w", resource, err)
 	}
 	config.Codec, config.EncodeVersioner = codec, versioner
+	if o.kind.name == "Pod" {
+		config.Codec = newSharingCodec(codec)
+	}
 	prefix := o.kind.keyPrefix
 	if prefix == "" {
 		prefix = o.kind.plural
