@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
@@ -93,33 +92,6 @@ func TestWhatADirectWatchGivesIsTheCallersOwn(t *testing.T) {
 		if diff := cmp.Diff(made.Spec, again.Spec); diff != "" {
 			t.Errorf("the cache's Pod changed:\n%s", diff)
 		}
-	}
-}
-
-func TestAReplicaSetsPodsHaveNoManagersUntilTheFirstApply(t *testing.T) {
-	t.Parallel()
-	s := testkit.StartAPIServer(t)
-	ctx := testContext(t)
-	loop, err := kubernetes.NewForConfig(s.Server.ClientConfig("replicaset"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := must[*corev1.Pod](t)(loop.CoreV1().Pods("default").Create(ctx, pod("of-a-set"), metav1.CreateOptions{}))
-	if len(made.ManagedFields) != 0 {
-		t.Errorf("managers of a ReplicaSet's Pod: %v", made.ManagedFields)
-	}
-	bare := must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Create(ctx, pod("bare"), metav1.CreateOptions{}))
-	if len(bare.ManagedFields) != 1 {
-		t.Errorf("managers of a Pod that somebody made: %v", bare.ManagedFields)
-	}
-	patch := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"of-a-set","labels":{"a":"b"}}}`)
-	applied := must[*corev1.Pod](t)(s.Client.CoreV1().Pods("default").Patch(ctx, "of-a-set", types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: "me"}))
-	var managers []string
-	for _, entry := range applied.ManagedFields {
-		managers = append(managers, entry.Manager)
-	}
-	if diff := cmp.Diff([]string{"me", "before-first-apply"}, managers); diff != "" {
-		t.Errorf("managers after an apply (-want +got):\n%s", diff)
 	}
 }
 

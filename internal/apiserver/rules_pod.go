@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/api/pod"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/helper/qos"
@@ -21,11 +20,8 @@ import (
 )
 
 var podRules = rules{
-	resets: []string{"status"},
-	prepareCreate: func(ctx context.Context, obj runtime.Object) {
-		preparePod(obj.(*core.Pod))
-		forgetManagers(ctx, obj.(*core.Pod))
-	},
+	resets:        []string{"status"},
+	prepareCreate: onObject(preparePod),
 	prepareUpdate: onChange(func(p, old *core.Pod) {
 		p.Status = old.Status
 		keepPodResources(p, old)
@@ -77,16 +73,6 @@ func podOptions(p, old *core.Pod) validation.PodValidationOptions {
 	options := pod.GetValidationOptionsFromPodSpecAndMeta(&p.Spec, &old.Spec, &p.ObjectMeta, &old.ObjectMeta)
 	options.ResourceIsPod = true
 	return options
-}
-
-// forgetManagers lets nobody be noted as the manager of what a ReplicaSet's Pods are
-// made of. Who manages nothing yet is not asked at each later write, of which a Pod
-// has several and the first apply none; that apply then finds the manager
-// before-first-apply, as with every object that is older than managed fields.
-func forgetManagers(ctx context.Context, p *core.Pod) {
-	if who, ok := genericapirequest.UserFrom(ctx); ok && who.GetName() == LoopUserPrefix+"replicaset" {
-		p.ManagedFields = nil
-	}
 }
 
 // preparePod gives a new Pod its first status.
