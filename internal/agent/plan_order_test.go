@@ -128,24 +128,6 @@ func TestPlanEndsAPod(t *testing.T) {
 		{"when the grace is spent all go", with(up(deleted(30), all), func(o *Observed) { o.EndingSince = after(-30 * time.Second) }), want{
 			Actions: []Action{killing("web", "web0", 30, "Stopping container web"), killing("b", "b0", 2, "Stopping container b"), killing("a", "a0", 2, "Stopping container a")},
 			Phase:   v1.PodRunning, States: "running, running, running", Ready: true}},
-		{"a Pod that requests may reach serves on", with(up(deleted(30)), func(o *Observed) { o.Gated = true }), want{
-			Actions: []Action{{Kind: LeaveEndpoints, Why: "the Pod is deleted"}}, Recheck: after(22500 * time.Millisecond),
-			Phase: v1.PodRunning, States: "running", Ready: true}},
-		{"when none does it has what is left of its grace period", with(up(deleted(30)), func(o *Observed) {
-			o.Gated, o.EndingSince, o.LeftAt = true, after(-20*time.Second), after(-8*time.Second)
-		}), want{Actions: []Action{killing("web", "web0", 18, "Stopping container web")}, Phase: v1.PodRunning, States: "running", Ready: true}},
-		{"a moment of waiting is not counted", with(up(deleted(30)), func(o *Observed) {
-			o.Gated, o.EndingSince, o.LeftAt = true, after(-100*time.Millisecond), epoch
-		}), want{Actions: []Action{killing("web", "web0", 30, "Stopping container web")}, Phase: v1.PodRunning, States: "running", Ready: true}},
-		{"requests hold it for three quarters of its grace period at most", with(up(deleted(20)), func(o *Observed) {
-			o.Gated, o.EndingSince = true, after(-15*time.Second)
-			fly(o, after(-15*time.Second), Action{Kind: LeaveEndpoints})
-		}), want{Actions: []Action{{Kind: Abandon, ID: "traffic", Why: "the Pod ends"}, killing("web", "web0", 5, "Stopping container web")},
-			Phase: v1.PodRunning, States: "running", Ready: true}},
-		{"one of which nothing runs is not held", with(ended(), func(o *Observed) { o.Gated = true; settle(o) }), want{
-			Actions: []Action{tearDown, removeBox}, Phase: v1.PodSucceeded, States: "ended 0 Completed"}},
-		{"one that ends by itself is not held", with(up(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), func(o *Observed) { o.Gated = true }), want{
-			Actions: []Action{killing("web", "web0", 30, "Stopping container web")}, Phase: v1.PodFailed, States: "running"}},
 		{"a pull is abandoned", with(fresh(deleted(30)), func(o *Observed) {
 			inBox(o)
 			fly(o, epoch, Action{Kind: EnsureImage, Container: "web"})

@@ -435,16 +435,6 @@ func TestDeletionRank(t *testing.T) {
 			t.Errorf("Pod %s goes first: a floor of one available Pod would break", got[0].Name)
 		}
 	})
-	t.Run("ready and not reached by requests before available, though it costs more", func(t *testing.T) {
-		fresh, available := readyPod("z"), readyPod("a")
-		chain(readyFor(time.Second), annotate("9"), onNode("lonely"))(fresh)
-		chain(readyFor(time.Second), onNode("crowded"))(available)
-		o := world(0)
-		o.Unrouted = map[types.UID]bool{"z": true}
-		if got := firstToGo(o, []*v1.Pod{available, fresh}, 1, now); got[0] != fresh {
-			t.Errorf("Pod %s goes first: requests would reach none", got[0].Name)
-		}
-	})
 	t.Run("among Pods of about the same age the UID decides", func(t *testing.T) {
 		older, younger := readyPod("a"), readyPod("z")
 		readyFor(7 * time.Second)(older)

@@ -64,3 +64,15 @@ func TestARoutedPodWakesItsOwner(t *testing.T) {
 		t.Errorf("woken %v, want %v", woken, want)
 	}
 }
+
+func TestAPodThatRequestsDoNotReachGoesFirst(t *testing.T) {
+	fresh, available := readyPod("z"), readyPod("a")
+	chain(readyFor(time.Second), annotate("9"), onNode("lonely"))(fresh)
+	chain(readyFor(time.Second), onNode("crowded"))(available)
+	o := settled()
+	o.PodsOnNode = map[string]int{"crowded": 3, "lonely": 1}
+	o.Unrouted = map[types.UID]bool{"z": true}
+	if got := firstToGo(o, []*v1.Pod{available, fresh}, 1, now); got[0] != fresh {
+		t.Errorf("Pod %s goes first: requests would reach none", got[0].Name)
+	}
+}
