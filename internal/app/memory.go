@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"mend/internal/procstat"
 )
 
 // trim gives back what only the start needed: garbage, and the pages of the
@@ -43,18 +44,9 @@ func pid() int { return os.Getpid() }
 
 // residentBytes is the resident memory of a process, 0 when it is not there.
 func residentBytes(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	bytes, err := procstat.Resident(pid)
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
-			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kilobytes << 10
-		}
-	}
-	return 0
+	return bytes
 }

@@ -5,10 +5,11 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"mend/internal/procstat"
 )
 
 // Spread is a distribution, in seconds.
@@ -86,46 +87,19 @@ func (a *accounts) end() []ProcessAccount {
 	return a.list
 }
 
-// clockTick is USER_HZ, which is 100 on every architecture that Go runs on.
-const clockTick = 100
-
 // cpuSeconds is user and system time of the process.
 func cpuSeconds(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The command in parentheses may hold spaces; utime and stime are fields 14
-	// and 15, the 12th and 13th behind it.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat is short", pid)
-	}
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return float64(ticks) / clockTick, nil
+	used, err := procstat.CPU(pid)
+	return used.Seconds(), err
 }
 
+// residentBytes is 0 for a process that is not there.
 func residentBytes(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	bytes, err := procstat.Resident(pid)
 	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
+	return bytes
 }
 
 // Print writes the result as a table for people.

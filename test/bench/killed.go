@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 const (
@@ -105,7 +106,7 @@ func allReady(ctx context.Context, client kubernetes.Interface) error {
 	}
 	ready := 0
 	for i := range list.Items {
-		if pod := &list.Items[i]; isReady(pod) && !restarted(pod) {
+		if pod := &list.Items[i]; podutil.IsPodReady(pod) && !restarted(pod) {
 			ready++
 		}
 	}

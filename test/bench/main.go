@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"mend/internal/procstat"
 )
 
 const (
@@ -133,19 +135,26 @@ func (r *rig) rest(ctx context.Context) error {
 	if err := pass(ctx, settleTime); err != nil {
 		return err
 	}
-	var before, used time.Duration
-	for _, process := range processes {
-		before += cpu(process.pid)
+	before, err := cpu(processes)
+	if err != nil {
+		return err
 	}
 	if err := pass(ctx, quietTime); err != nil {
 		return err
 	}
+	after, err := cpu(processes)
+	if err != nil {
+		return err
+	}
+	used := after - before
 	var memory []string
 	for _, process := range processes {
-		used += cpu(process.pid)
-		memory = append(memory, fmt.Sprintf("%s %d MiB", process.name, resident(process.pid)>>20))
+		bytes, err := procstat.Resident(process.pid)
+		if err != nil {
+			return err
+		}
+		memory = append(memory, fmt.Sprintf("%s %d MiB", process.name, bytes>>20))
 	}
-	used -= before
 	fmt.Printf("%-44s %s\n", "memory at rest", strings.Join(memory, " + "))
 	fmt.Printf("%-44s %.2f %% of one core\n", "CPU at rest, over a minute", 100*used.Seconds()/quietTime.Seconds())
 	return nil
@@ -164,6 +173,18 @@ func pass(ctx context.Context, d time.Duration) error {
 type process struct {
 	name string
 	pid  int
+}
+
+// cpu is what processes have used so far, together.
+func cpu(processes []process) (sum time.Duration, err error) {
+	for _, process := range processes {
+		used, err := procstat.CPU(process.pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
 }
 
 func (r *rig) processes(ctx context.Context) ([]process, error) {

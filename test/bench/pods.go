@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 const namespace = "default"
@@ -75,20 +76,11 @@ func (p *pods) until(ctx context.Context, reached func() bool) error {
 func (p *pods) allReady() bool {
 	ready := 0
 	for _, pod := range p.seen {
-		if pod.DeletionTimestamp == nil && isReady(pod) {
+		if pod.DeletionTimestamp == nil && podutil.IsPodReady(pod) {
 			ready++
 		}
 	}
 	return ready == p.want
-}
-
-func isReady(pod *corev1.Pod) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func (p *pods) deploy(ctx context.Context, n int32) error {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 // containerdPID is what the record in the run directory names.
@@ -84,7 +85,7 @@ func TestContainerEndsWhileContainerdIsDown(t *testing.T) {
 	}
 	c.pod("ends", "is restarted", func(pod *corev1.Pod) string {
 		status := pod.Status.ContainerStatuses[0]
-		return want(status.RestartCount == 1 && isReady(pod), "status %+v", status)
+		return want(status.RestartCount == 1 && podutil.IsPodReady(pod), "status %+v", status)
 	})
 	c.eventually("every Pod runs once and nothing else", c.eachRunsOnce)
 }

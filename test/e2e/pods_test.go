@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 // TestPods goes through what the node agent promises, on one cluster.
@@ -66,17 +67,8 @@ func (c *cluster) pod(name, what string, reached func(*corev1.Pod) string) *core
 func (c *cluster) readyPod(name string) *corev1.Pod {
 	c.t.Helper()
 	return c.pod(name, "is Ready", func(pod *corev1.Pod) string {
-		return want(isReady(pod), "status %+v", pod.Status)
+		return want(podutil.IsPodReady(pod), "status %+v", pod.Status)
 	})
-}
-
-func isReady(pod *corev1.Pod) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // tell gives the sample web server in the Pod an order.
@@ -320,7 +312,7 @@ spec:
 `)
 	pod := c.readyPod("moody")
 	c.tell(pod, "/healthz/fail")
-	pod = c.pod("moody", "is not Ready", func(pod *corev1.Pod) string { return want(!isReady(pod), "still Ready") })
+	pod = c.pod("moody", "is not Ready", func(pod *corev1.Pod) string { return want(!podutil.IsPodReady(pod), "still Ready") })
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && (condition.Reason != "ContainersNotReady" || condition.Message != "containers with unready status: [web]") {
 			t.Errorf("condition %+v", condition)
@@ -344,7 +336,7 @@ spec:
 `)
 	c.tell(c.readyPod("frail"), "/healthz/fail")
 	c.pod("frail", "restarts", func(pod *corev1.Pod) string {
-		return want(pod.Status.ContainerStatuses[0].RestartCount == 1 && isReady(pod), "status %+v", pod.Status.ContainerStatuses[0])
+		return want(pod.Status.ContainerStatuses[0].RestartCount == 1 && podutil.IsPodReady(pod), "status %+v", pod.Status.ContainerStatuses[0])
 	})
 	c.event("frail", `Warning Unhealthy Liveness probe failed: HTTP probe failed with statuscode: 503`)
 	c.event("frail", `Normal Killing Container web failed liveness probe, will be restarted`)

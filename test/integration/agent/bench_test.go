@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/agent"
 )
@@ -53,7 +54,7 @@ func BenchmarkRealPod(b *testing.B) {
 		raw = append(raw, w.rawPod(i))
 		began := time.Now()
 		w.create(pod(name))
-		up = append(up, w.watchPod(name, isReady).Sub(began))
+		up = append(up, w.watchPod(name, podutil.IsPodReady).Sub(began))
 		p, err := w.get(name)
 		if err != nil {
 			b.Fatal(err)
@@ -62,7 +63,7 @@ func BenchmarkRealPod(b *testing.B) {
 		if err := syscall.Kill(w.pidOf(p), syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
-		again = append(again, w.watchPod(name, func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 }).Sub(began))
+		again = append(again, w.watchPod(name, func(p *v1.Pod) bool { return podutil.IsPodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 }).Sub(began))
 		w.delete(name)
 		w.untilGone(name)
 	}
@@ -127,7 +128,7 @@ func BenchmarkManyPods(b *testing.B) {
 		}
 		ready = 0
 		for i := range list.Items {
-			if isReady(&list.Items[i]) {
+			if podutil.IsPodReady(&list.Items[i]) {
 				ready++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/runtime/sim"
 )
@@ -26,7 +27,7 @@ func TestPostStartHookThatFailsEndsTheContainer(t *testing.T) {
 	p := w.until("web", "restarted", func(p *v1.Pod) bool {
 		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
 	})
-	if isReady(p) {
+	if podutil.IsPodReady(p) {
 		t.Errorf("ready: %+v", p.Status)
 	}
 }
@@ -34,7 +35,7 @@ func TestPostStartHookThatFailsEndsTheContainer(t *testing.T) {
 func TestPreStopHookRunsBeforeTheEnd(t *testing.T) {
 	w := newWorld(t, sim.Rule{Image: "*web*", Exec: []sim.ExecRule{{Command: "bye", Delay: metav1.Duration{Duration: 100 * time.Millisecond}}}})
 	w.create(pod("web", func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: execHook("bye")} }))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	began := time.Now()
 	w.delete("web")
 	w.untilGone("web")
@@ -46,7 +47,7 @@ func TestPreStopHookRunsBeforeTheEnd(t *testing.T) {
 func TestContainerThatIgnoresItsSignalIsKilled(t *testing.T) {
 	w := newWorld(t, sim.Rule{Image: "*web*", Stop: &sim.Stop{Ignore: true}})
 	w.create(pod("web", func(p *v1.Pod) { grace := int64(60); p.Spec.TerminationGracePeriodSeconds = &grace }))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	w.delete("web") // in 60 seconds
 	w.until("web", "terminating", func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 	short := int64(1)
@@ -63,7 +64,7 @@ func TestContainerThatIgnoresItsSignalIsKilled(t *testing.T) {
 func TestFinalizerHoldsThePodNotItsContainers(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("web", func(p *v1.Pod) { p.Finalizers = []string{"example.com/hold"} }))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	w.delete("web")
 	p := w.until("web", "ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed })
 	if len(p.Status.PodIPs) == 0 || p.Status.ContainerStatuses[0].State.Terminated == nil {

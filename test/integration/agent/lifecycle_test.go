@@ -6,12 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 func TestPodRunsAndIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("web"))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	if p.Status.Phase != v1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.10" || p.Status.StartTime == nil {
 		t.Errorf("status: %+v", p.Status)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/testkit"
 )
@@ -22,7 +23,7 @@ import (
 func TestRealPodRunsRestartsAndIsDeleted(t *testing.T) {
 	w := newRealWorld(t)
 	w.create(pod("web"))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	pid := w.pidOf(p)
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		t.Fatalf("no process has the container's pid: %v", err)
@@ -34,7 +35,7 @@ func TestRealPodRunsRestartsAndIsDeleted(t *testing.T) {
 	if err := process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	p = w.until("web", "Ready after a kill", func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	p = w.until("web", "Ready after a kill", func(p *v1.Pod) bool { return podutil.IsPodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
 	if end := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; end == nil || end.ExitCode != 137 || end.Reason != "Error" {
 		t.Errorf("last state: %+v", end)
 	}
@@ -89,7 +90,7 @@ func TestRealLimitsAreEnforced(t *testing.T) {
 			Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("96Mi")},
 		}
 	}))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	if p.Status.QOSClass != v1.PodQOSBurstable {
 		t.Errorf("QoS class %s", p.Status.QOSClass)
 	}
@@ -135,7 +136,7 @@ func TestRealContainerIsOOMKilled(t *testing.T) {
 		p.Spec.RestartPolicy = v1.RestartPolicyNever
 		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
 	}))
-	p := w.until("leak", "Ready", isReady)
+	p := w.until("leak", "Ready", podutil.IsPodReady)
 	// /dev/shm counts as the container's memory.
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -188,7 +189,7 @@ func TestRealVolumesAndEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.create(pod("web", furnished))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	proc := fmt.Sprintf("/proc/%d", w.pidOf(p))
 	for _, want := range []string{"KEY=value of $(WHO)", "PASSWORD=pass", "IP=" + p.Status.PodIP, "BOTH=me at " + p.Status.PodIP + ", $(WHO) $(NONE)"} {
 		w.holds(proc+"/environ", want+"\x00")
@@ -227,8 +228,8 @@ func TestRealContainersAreAdopted(t *testing.T) {
 	w := newRealWorld(t)
 	w.create(pod("web"))
 	w.create(pod("bye"))
-	p := w.until("web", "Ready", isReady)
-	bye := w.until("bye", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
+	bye := w.until("bye", "Ready", podutil.IsPodReady)
 	w.stop()
 	none := int64(0)
 	if err := w.client.CoreV1().Pods("default").Delete(context.Background(), "bye", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
@@ -242,7 +243,7 @@ func TestRealContainersAreAdopted(t *testing.T) {
 		}
 		return err
 	})
-	now := w.until("web", "still Ready", isReady)
+	now := w.until("web", "still Ready", podutil.IsPodReady)
 	if now.Status.ContainerStatuses[0].ContainerID != p.Status.ContainerStatuses[0].ContainerID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the container was not adopted: %+v", now.Status.ContainerStatuses[0])
 	}
@@ -251,7 +252,7 @@ func TestRealContainersAreAdopted(t *testing.T) {
 func TestRealPodsSurviveACrashOfContainerd(t *testing.T) {
 	w := newRealWorld(t)
 	w.create(pod("web"))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	pid := w.pidOf(p)
 	if err := syscall.Kill(w.supervisor.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -260,9 +261,9 @@ func TestRealPodsSurviveACrashOfContainerd(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	w.until("web", "restarted", func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.until("web", "restarted", func(p *v1.Pod) bool { return podutil.IsPodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
 	w.create(pod("next"))
-	w.until("next", "Ready", isReady)
+	w.until("next", "Ready", podutil.IsPodReady)
 	w.delete("next")
 	w.untilGone("next")
 }
@@ -273,7 +274,7 @@ func TestRealPodOnTheHostsNetwork(t *testing.T) {
 		p.Spec.HostNetwork, p.Spec.DNSPolicy = true, v1.DNSClusterFirst
 		p.Spec.Containers[0].Command = []string{"sleep", "1000"}
 	}))
-	p := w.until("host", "Ready", isReady)
+	p := w.until("host", "Ready", podutil.IsPodReady)
 	if p.Status.PodIP != w.config.NodeIP || p.Status.HostIP != w.config.NodeIP {
 		t.Errorf("addresses: %+v", p.Status)
 	}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/testkit"
 )
@@ -26,14 +27,14 @@ func TestContainersOutliveTheAgent(t *testing.T) {
 	w := newWorld(t, exits("*crash*", 20*time.Millisecond, 1))
 	w.create(pod("web"))
 	w.create(pod("crash", from("crash:1")))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	w.until("crash", "CrashLoopBackOff", waitsFor("CrashLoopBackOff"))
 	w.stop()
 	w.start()
 	// A Pod made now shows that the new agent is at work.
 	w.create(pod("later"))
-	w.until("later", "Ready", isReady)
-	now := w.until("web", "Ready", isReady)
+	w.until("later", "Ready", podutil.IsPodReady)
+	now := w.until("web", "Ready", podutil.IsPodReady)
 	if a, b := p.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]; a.ContainerID != b.ContainerID || b.RestartCount != 0 {
 		t.Errorf("was %+v, is %+v", a, b)
 	}
@@ -49,8 +50,8 @@ func TestPodsDeletedWhileTheAgentWasAwayAreCleanedUp(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("forced"))
 	w.create(pod("graceful"))
-	w.until("forced", "Ready", isReady)
-	w.until("graceful", "Ready", isReady)
+	w.until("forced", "Ready", podutil.IsPodReady)
+	w.until("graceful", "Ready", podutil.IsPodReady)
 	w.stop()
 	none := int64(0)
 	if err := w.client.CoreV1().Pods("default").Delete(context.Background(), "forced", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
@@ -70,7 +71,7 @@ func TestPodsDeletedWhileTheAgentWasAwayAreCleanedUp(t *testing.T) {
 func TestForcedDeletionEndsContainers(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("web"))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	none := int64(0)
 	if err := w.client.CoreV1().Pods("default").Delete(context.Background(), "web", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
 		t.Fatal(err)
@@ -86,18 +87,18 @@ func TestForcedDeletionEndsContainers(t *testing.T) {
 func TestLostSandboxIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	created := w.create(pod("web"))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	if err := w.runtime.StopPodSandbox(context.Background(), w.sandboxes()[0].Id); err != nil {
 		t.Fatal(err)
 	}
-	w.until("web", "Ready again", func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.until("web", "Ready again", func(p *v1.Pod) bool { return podutil.IsPodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
 	w.untilEvents(created.UID, "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.")
 }
 
 func TestStopPodsEndsEverythingAndTheNextAgentGoesOn(t *testing.T) {
 	w := newWorld(t)
 	w.create(pod("web"))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := w.agent.StopPods(ctx); err != nil {
@@ -110,7 +111,7 @@ func TestStopPodsEndsEverythingAndTheNextAgentGoesOn(t *testing.T) {
 	}
 	w.stop()
 	w.start()
-	w.until("web", "Ready again", func(p *v1.Pod) bool { return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.until("web", "Ready again", func(p *v1.Pod) bool { return podutil.IsPodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
 }
 
 func TestNodeIsRegistered(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"mend/internal/runtime/sim"
 )
@@ -88,7 +89,7 @@ func TestMissingConfigMapIsNamedAndThenFound(t *testing.T) {
 	}
 	w.untilEvents(created.UID, `Warning Failed Error: configmap "cm" not found | kubelet spec.containers{web}`)
 	w.configMap("cm", map[string]string{"a": "b"})
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 }
 
 func (w *world) configMap(name string, data map[string]string) {
@@ -118,7 +119,7 @@ func TestInitContainersRunInOrder(t *testing.T) {
 	w.create(pod("web", func(p *v1.Pod) {
 		p.Spec.InitContainers = []v1.Container{{Name: "one", Image: "init:1"}, {Name: "two", Image: "init:2"}}
 	}))
-	p := w.until("web", "Ready", isReady)
+	p := w.until("web", "Ready", podutil.IsPodReady)
 	one, two := p.Status.InitContainerStatuses[0], p.Status.InitContainerStatuses[1]
 	if one.Name != "one" || one.State.Terminated == nil || two.State.Terminated == nil || !one.Ready || !two.Ready {
 		t.Errorf("init containers: %+v", p.Status.InitContainerStatuses)
@@ -148,7 +149,7 @@ func TestProbesDecideReadiness(t *testing.T) {
 		c := &p.Spec.Containers[0]
 		c.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}}
 	}))
-	w.until("web", "Ready", isReady)
+	w.until("web", "Ready", podutil.IsPodReady)
 	w.create(pod("refuses", func(p *v1.Pod) {
 		p.Spec.Containers[0].LivenessProbe = &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1,
 			ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(9)}}}

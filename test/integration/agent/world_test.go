@@ -155,15 +155,6 @@ func (w *world) untilGone(name string) {
 	})
 }
 
-func isReady(p *v1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
-}
-
 func waiting(p *v1.Pod) *v1.ContainerStateWaiting {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return nil
