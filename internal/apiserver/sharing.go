@@ -48,14 +48,21 @@ func (c *sharingCodec) share(pod *core.Pod) {
 	}
 	c.mu.Lock()
 	other := c.last[owner.UID]
+	c.mu.Unlock()
+	if other != nil {
+		share(pod, other)
+	}
+	// Only now may others look at it: watches decode several at once.
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.last) >= mostShared {
 		clear(c.last)
 	}
 	c.last[owner.UID] = pod
-	c.mu.Unlock()
-	if other == nil {
-		return
-	}
+}
+
+// share takes over what other, which nobody changes, has alike.
+func share(pod, other *core.Pod) {
 	reuse(&pod.Labels, other.Labels)
 	reuse(&pod.Annotations, other.Annotations)
 	reuse(&pod.OwnerReferences, other.OwnerReferences)

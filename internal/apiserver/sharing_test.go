@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,5 +66,26 @@ func TestPodsOfOneControllerShareWhatIsTheSame(t *testing.T) {
 	}
 	if shares(into, other) {
 		t.Error("what is decoded into the caller's own object shares memory, and the caller may change it")
+	}
+}
+
+// Watches decode several objects at once; the race detector looks on.
+func TestPodsAreSharedByManyAtOnce(t *testing.T) {
+	plain := legacyscheme.Codecs.LegacyCodec(v1.SchemeGroupVersion)
+	codec := newSharingCodec(plain)
+	data := encoded(t, plain, "a", "one", "web:1")
+	var decoding errgroup.Group
+	for range 8 {
+		decoding.Go(func() error {
+			for range 200 {
+				if _, err := runtime.Decode(codec, data); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := decoding.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }

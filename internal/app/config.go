@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,15 +68,23 @@ func (c Config) nodeName() (string, error) {
 	return name, nil
 }
 
-// newLog makes mend's log and sends that of the Kubernetes libraries there too.
-// Of theirs only warnings and errors matter to an operator.
+// newLog makes mend's log.
 func newLog(to io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
-	libraries := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelWarn})).With("from", "library")
-	klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries.Handler()), klog.ContextualLogger(true))
-	return log
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
 }
+
+// logLibraries sends the log of the Kubernetes libraries there too, once and for the
+// whole process: they read where it goes without a lock. Of theirs only warnings and
+// errors matter to an operator.
+func logLibraries(to io.Writer) {
+	librariesLogged.Do(func() {
+		libraries := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelWarn})).With("from", "library")
+		klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries.Handler()), klog.ContextualLogger(true))
+	})
+}
+
+var librariesLogged sync.Once

@@ -95,6 +95,7 @@ func EndLeftovers(ctx context.Context, i instance.Instance, tell Teller) error {
 		return err
 	}
 	defer lock.Release()
+	logLibraries(os.Stderr)
 	p := &process{instance: i, log: newLog(os.Stderr, false)}
 	if _, err := os.Stat(i.RunDir()); err != nil {
 		return nil // nothing of it has run since the machine booted
@@ -122,6 +123,7 @@ func Purge(ctx context.Context, i instance.Instance, tell Teller) error {
 		return err
 	}
 	defer lock.Release()
+	logLibraries(os.Stderr)
 	p := &process{instance: i, log: newLog(os.Stderr, false)}
 	if os.Geteuid() == 0 {
 		limited, cancel := context.WithTimeout(ctx, endLimit)

@@ -63,6 +63,7 @@ type process struct {
 // returns after ctx ended or [Control.Down] was asked for. Ended by ctx, it
 // leaves the containers running for the next start.
 func Run(ctx context.Context, config Config, tell Teller) error {
+	logLibraries(config.LogTo)
 	p, err := open(config)
 	if err != nil {
 		return err
