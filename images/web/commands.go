@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sort"
 	"strconv"
@@ -158,7 +159,7 @@ func sleep(s streams, args []string) int {
 		return fail(s, "sleep", errors.New("one argument, a number of seconds, is needed"))
 	}
 	if args[0] == "infinity" || args[0] == "inf" {
-		select {}
+		time.Sleep(math.MaxInt64) // not select {}: the Go runtime ends a program in which nothing can ever happen
 	}
 	seconds, err := strconv.ParseFloat(args[0], 64)
 	d := time.Duration(seconds * float64(time.Second))

@@ -4,16 +4,42 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// The test's own program is a command when it is called as one.
+func TestMain(m *testing.M) {
+	if _, known := commands[filepath.Base(os.Args[0])]; known {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// It needs a process of its own, in which nothing else goes on.
+func TestSleepInfinityDoesNotEnd(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	command := exec.CommandContext(limited, self)
+	command.Args = []string{"sleep", "infinity"}
+	out, err := command.CombinedOutput()
+	if !errors.Is(limited.Err(), context.DeadlineExceeded) || len(out) > 0 {
+		t.Errorf("sleep infinity ended by itself (%v): %s", err, out)
+	}
+}
 
 func TestTheShellRunsWhatProbesAndExamplesUse(t *testing.T) {
 	dir := t.TempDir()
