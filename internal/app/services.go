@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -38,6 +39,8 @@ const (
 	// has it.
 	dnsAddress = 10
 )
+
+var dnsService = catalog.Key{Namespace: metav1.NamespaceSystem, Name: feed.ServiceName}
 
 // services carries Services on this node: what they are, the kernel's rules, the
 // cluster's DNS, and the gate between a Pod's end and the requests that reach it.
@@ -163,17 +166,24 @@ func (s *services) clusterDNS() netip.Addr {
 	return ip
 }
 
-// publish makes the DNS Service lead to wherever the program says it listens.
+// publish makes the DNS Service lead to wherever the program says it listens, and again
+// when somebody takes it away.
 func (s *services) publish(ctx context.Context, listening <-chan netip.AddrPort) {
 	var at netip.AddrPort
 	var again <-chan time.Time
 	wait := publishFirst
+	follower := s.catalog.Follow()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case at = <-listening:
 			wait = publishFirst
+		case <-follower.Changed():
+			changes, _ := follower.Take()
+			if _, touched := changes.Services[dnsService]; !touched || !at.IsValid() {
+				continue
+			}
 		case <-again:
 			wait = min(2*wait, publishMost)
 		}
