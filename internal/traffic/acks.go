@@ -102,8 +102,12 @@ func (s ackStore) put(lease *coordination.Lease) {
 	s.nodes[node] = &nodeAck{version: version}
 }
 
+// remove forgets a node whose proxy has withdrawn. This process's own is still there,
+// whoever deleted its Lease: it says so itself.
 func (s ackStore) remove(name string) {
-	delete(s.nodes, s.leases[name])
+	if node := s.leases[name]; node != s.local || s.local == "" {
+		delete(s.nodes, node)
+	}
 	delete(s.leases, name)
 }
 
