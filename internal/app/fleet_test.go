@@ -39,6 +39,13 @@ func startSimulated(t *testing.T, config Config) (kubernetes.Interface, *http.Cl
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		made, err := instance.Find(config.DataDir)
+		if err == nil { // the run directory is not below the test's own
+			err = Purge(context.Background(), made, func(Step) {})
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	})
 	select {
 	case <-ready:
