@@ -161,7 +161,10 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 		return err
 	}
 	tell.Doing("waiting for the node to be Ready")
-	return p.waitReady(ctx)
+	if err := p.waitReady(ctx); err != nil {
+		return err
+	}
+	return p.services.belong(ctx)
 }
 
 // startControlPlane opens the state and serves the API.

@@ -107,7 +107,7 @@ func (s *services) netNS(pod types.UID) (path string, ok bool) {
 // carry runs proxy and DNS, and returns when the kernel has the rules of all
 // Services: a Pod that starts may need them at once.
 func (s *services) carry(ctx context.Context, nodeIP string) error {
-	if err := s.acknowledger.Announce(ctx, ""); err != nil {
+	if err := s.acknowledger.Announce(ctx); err != nil {
 		return err
 	}
 	first := make(chan struct{})
@@ -194,6 +194,18 @@ func (s *services) publish(ctx context.Context, listening <-chan netip.AddrPort)
 			again = time.After(wait)
 		}
 	}
+}
+
+// belong has the confirmations go with the Node, once it has registered.
+func (s *services) belong(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	node, err := s.client.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return s.acknowledger.Belong(ctx, node.UID)
 }
 
 // withdraw takes rules and DNS away, once no Pod runs any more.

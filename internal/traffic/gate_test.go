@@ -54,7 +54,7 @@ func newWorld(t *testing.T, change ...func(*v1.Service)) *world {
 	w.gate = NewGate(Config{Catalog: pictures, Acks: w.acks, Log: log})
 	w.a, w.b = NewAcknowledger(w.client, "a", log), NewAcknowledger(w.client, "b", log)
 	for _, node := range []*Acknowledger{w.a, w.b} {
-		w.check(node.Announce(t.Context(), ""))
+		w.check(node.Announce(t.Context()))
 		go node.Run(ctx)
 	}
 	go pictures.Run(ctx, w.client, log)
@@ -314,9 +314,10 @@ func TestConfirmations(t *testing.T) {
 		return nil
 	})
 	// A new process announces itself and keeps what its table still has.
-	w.check(w.a.Announce(t.Context(), "some-node"))
-	if got := get().Annotations[Annotation]; got != "42" {
-		t.Errorf("announcing again: at %s", got)
+	w.check(w.a.Announce(t.Context()))
+	w.check(w.a.Belong(t.Context(), "some-node"))
+	if got := get(); got.Annotations[Annotation] != "42" || len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "some-node" {
+		t.Errorf("announcing again: %+v", got.ObjectMeta)
 	}
 	w.check(leases.Delete(t.Context(), LeaseName("a"), metav1.DeleteOptions{}))
 	w.a.Programmed(43)

@@ -68,9 +68,8 @@ func NewAcknowledger(client kubernetes.Interface, node string, log *slog.Logger)
 
 // Announce makes sure that the node's confirmation exists, before the proxy programs
 // anything: nobody waits for a node that has none. What an earlier proxy confirmed stays,
-// since its table stays too. owner is the Node, with which the confirmation goes; its
-// UID may be empty.
-func (a *Acknowledger) Announce(ctx context.Context, owner types.UID) error {
+// since its table stays too.
+func (a *Acknowledger) Announce(ctx context.Context) error {
 	lease := &coordination.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: LeaseName(a.node),
@@ -78,12 +77,25 @@ func (a *Acknowledger) Announce(ctx context.Context, owner types.UID) error {
 		},
 		Spec: coordination.LeaseSpec{HolderIdentity: &a.node, RenewTime: ptr.To(metav1.NowMicro())},
 	}
-	if owner != "" {
-		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.node, UID: owner}}
-	}
 	_, err := a.client.CoordinationV1().Leases(Namespace).Create(ctx, lease, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("announce the proxy of node %s: %w", a.node, err)
+	}
+	return nil
+}
+
+// Belong makes the confirmation go with the Node, which has registered by now: nobody
+// shall wait for a node that was removed.
+func (a *Acknowledger) Belong(ctx context.Context, node types.UID) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: a.node, UID: node},
+	}}})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoordinationV1().Leases(Namespace).Patch(ctx, LeaseName(a.node), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("bind the proxy of node %s to its Node: %w", a.node, err)
 	}
 	return nil
 }
@@ -155,7 +167,7 @@ func (a *Acknowledger) write(ctx context.Context, version uint64) error {
 	_, err = a.client.CoordinationV1().Leases(Namespace).Patch(ctx, LeaseName(a.node), types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		// Somebody deleted it; the next patch finds it.
-		return errors.Join(err, a.Announce(ctx, ""))
+		return errors.Join(err, a.Announce(ctx))
 	}
 	return err
 }

@@ -218,7 +218,7 @@ func (w *world) withNode() *nodeWorld {
 	acks := traffic.NewAcks(node)
 	acknowledger := traffic.NewAcknowledger(w.client, node, log)
 	n.gate = traffic.NewGate(traffic.Config{Catalog: pictures, Acks: acks, NetNS: n.netNS, Log: log})
-	if err := acknowledger.Announce(w.ctx, ""); err != nil {
+	if err := acknowledger.Announce(w.ctx); err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
