@@ -7,9 +7,9 @@ import (
 	"mend/internal/agent/status"
 )
 
-// end brings the Pod to rest: out of the endpoints, then containers, then sandboxes; then its final status
-// is written; only then is anything taken away that the status came from, and
-// last of all the API object.
+// end brings the Pod to rest: out of the endpoints, then containers, then
+// sandboxes; then its final status is written; only then is anything taken away
+// that the status came from, and last of all the API object.
 func (p *planner) end() {
 	if p.leaving() || p.killAll() || p.stopSandboxes() {
 		p.endProbes()

@@ -64,7 +64,7 @@ func newFleet(p *process, behaviour *sim.Behaviour) *fleet {
 }
 
 // begin starts the nodes that the flags ask for, or else those of before the
-// restart, and takes nodes out of the API that an earlier start had more.
+// restart, and takes those out of the API that only an earlier start had.
 func (f *fleet) begin(ctx context.Context) error {
 	base, err := f.p.config.nodeName()
 	if err != nil {

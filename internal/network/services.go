@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// servicePool is where the range of Services is looked for: the first of its parts is
-// what kubeadm gives.
+// servicePool is where the range of Services is looked for. Its first half is what
+// kubeadm gives.
 var servicePool = netip.MustParsePrefix("10.96.0.0/11")
 
 // serviceBits is the length of a range of Services: 16,382 addresses.

@@ -3,19 +3,19 @@
 // The plan, apply and observe code of Deployment, ReplicaSet, scheduler, garbage
 // collection, Pod collection, node health and taint eviction is the shipped one; it
 // is built as app builds it, but driven by hand (see [mend/internal/loop.Drive]).
-// What surrounds it is made here: an API in memory with the rules that the loops build on (resourceVersions,
-// UIDs, preconditions, generations, finalizers, graceful deletion, status
-// subresources), watches that lag, repeat and start over, clocks, users, and an
-// agent that stands for every node.
+// What surrounds it is made here: an API in memory with the rules that the loops
+// build on (resourceVersions, UIDs, preconditions, generations, finalizers, graceful
+// deletion, status subresources), watches that lag, repeat and start over, clocks,
+// users, and an agent that stands for every node.
 //
 // # What goes wrong on purpose
 //
 // Stale caches, each kind by itself; events late and twice, or missed between two
 // lists; conflicts; requests that fail before or after they took effect; refused
 // creates; the process killed between any two requests and started anew; wall
-// clock jumps in both directions; agents that fall silent and are heard again
-// (silence.go, in a third of the seeds); users, the agent and other loops acting between
-// any two requests of a sync.
+// clock jumps in both directions, or else, in a third of the seeds, agents that fall
+// silent and are heard again (silence.go); users, the agent and other loops acting
+// between any two requests of a sync.
 //
 // # What is checked
 //
