@@ -75,7 +75,7 @@ func (w *Writer) Take(event *v1.Event) {
 
 // Run writes until ctx ends. What waits then is not written.
 func (w *Writer) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		event := w.next()
 		if event == nil {
 			select {

@@ -147,3 +147,15 @@ func TestDropsTheNewestBeyondTheLimit(t *testing.T) {
 		t.Errorf("%d normal, %d dropped, %d warnings; want %d, 2, 1", len(w.normal), w.dropped, len(w.warnings), limit)
 	}
 }
+
+func TestWritesNothingOnceItIsToEnd(t *testing.T) {
+	s := &sink{}
+	w := New(Config{Sink: s, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+	w.Take(event(v1.EventTypeNormal, "Started", "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ctx)
+	if got := s.written(); len(got) != 0 {
+		t.Errorf("written after the end: %v", got)
+	}
+}
