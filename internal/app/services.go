@@ -53,8 +53,8 @@ type services struct {
 	acknowledger *traffic.Acknowledger
 	client       kubernetes.Interface
 	agent        atomic.Pointer[agent.Agent]
-	feed         *feed.Feed
-	programmed   atomic.Uint64 // newest EndpointSlice version in the kernel
+	feed         atomic.Pointer[feed.Feed] // nil until carry
+	programmed   atomic.Uint64             // newest EndpointSlice version in the kernel
 }
 
 // watchServices makes the picture of Services and the gate, for the loops and the
@@ -116,17 +116,23 @@ func (s *services) carry(ctx context.Context, nodeIP string) error {
 		return fmt.Errorf("service proxy: %w", err)
 	}
 	listening := make(chan netip.AddrPort, 1)
-	s.feed, err = feed.New(feed.Config{
+	dns, err := feed.New(feed.Config{
 		Command: []string{filepath.Join(s.p.host.supervisor.BinDir(), "mend-dns")}, RunDir: s.p.instance.RunDir(),
 		Zone: clusterDomain, Address: s.p.host.network.Gateway, Catalog: s.catalog, Log: s.p.log,
-		Listening: func(at netip.AddrPort) { listening <- at },
+		Listening: func(at netip.AddrPort) {
+			select {
+			case listening <- at:
+			case <-s.p.nodes.ctx.Done(): // nobody publishes any more
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
+	s.feed.Store(dns)
 	s.p.nodes.run(s.acknowledger.Run)
 	s.p.nodes.run(carrier.Run)
-	s.p.nodes.run(s.feed.Run)
+	s.p.nodes.run(dns.Run)
 	s.p.nodes.run(func(ctx context.Context) { s.publish(ctx, listening) })
 	select {
 	case <-first:
@@ -230,8 +236,8 @@ func (s *services) describe(status *Status) {
 		rules.Message = "the kernel has not all rules of Services yet"
 	}
 	dns := ComponentStatus{Name: "cluster DNS", Message: "it does not answer yet"}
-	if s.feed != nil {
-		if at, pid, ok := s.feed.Listen(); ok {
+	if program := s.feed.Load(); program != nil {
+		if at, pid, ok := program.Listen(); ok {
 			dns.Healthy, dns.Message = true, fmt.Sprintf("pid %d at %v", pid, at)
 			status.Memory["dns"] = residentBytes(pid)
 		}
