@@ -181,7 +181,7 @@ func (h *host) describe(status *Status) {
 	}
 	silence := h.supervisor.Silence()
 	if silence > 0 {
-		message += fmt.Sprintf(", does not answer since %s", silence.Round(time.Second))
+		message += fmt.Sprintf(", has not answered for %s", silence.Round(time.Second))
 	}
 	status.Components = append(status.Components, ComponentStatus{Name: "containerd", Healthy: pid != 0 && silence == 0, Message: message})
 	status.Memory["containerd"] = residentBytes(pid)

@@ -85,7 +85,7 @@ func TestRuntimeThatHangs(t *testing.T) {
 	c.must(unix.Kill(hung, unix.SIGSTOP))
 	c.eventually("mend status names it", func() string {
 		message, healthy := c.component("containerd")
-		return want(!healthy && strings.Contains(message, "does not answer"), "containerd: %s", message)
+		return want(!healthy && strings.Contains(message, "has not answered"), "containerd: %s", message)
 	})
 	c.eventually("another containerd runs", func() string {
 		message, healthy := c.component("containerd")
