@@ -83,6 +83,8 @@ func (u *upOptions) validate() error {
 		return fmt.Errorf("--api-port %d: must be between 0 and 65535", u.apiPort)
 	case u.simulate < 0:
 		return fmt.Errorf("--simulate %d: must not be negative", u.simulate)
+	case u.simulate > app.MostSimulated:
+		return fmt.Errorf("--simulate %d: must not be more than %d", u.simulate, app.MostSimulated)
 	case u.cpus < 0:
 		return fmt.Errorf("--cpus %d: must not be negative", u.cpus)
 	case u.simulate > 0 && u.runtimeEndpoint != "":

@@ -28,8 +28,8 @@ const (
 	SimulatedLabel = "mend.local/simulated"
 	// simulatedPods is KWOK's bound, so that figures compare.
 	simulatedPods = 1_000_000
-	// mostSimulated is how many nodes have a range of addresses.
-	mostSimulated = wideRanges + narrowRanges
+	// MostSimulated is how many simulated nodes have a range of addresses.
+	MostSimulated = wideRanges + narrowRanges
 	// fleetFile keeps what was last asked for while mend ran.
 	fleetFile = "simulated.json"
 )
@@ -46,7 +46,7 @@ type fleet struct {
 	behaviour *sim.Behaviour
 	changed   chan struct{} // closed when behaviour is replaced
 	closed    bool
-	base      string // of the nodes' names
+	base      string // of the nodes' names; empty until begin
 	single    bool   // the first node carries the name itself
 }
 
@@ -66,6 +66,8 @@ func newFleet(p *process, behaviour *sim.Behaviour) *fleet {
 // begin starts the nodes that the flags ask for, or else those of before the
 // restart, and takes those out of the API that only an earlier start had.
 func (f *fleet) begin(ctx context.Context) error {
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	base, err := f.p.config.nodeName()
 	if err != nil {
 		return err
@@ -107,8 +109,8 @@ func (f *fleet) restore() (int, error) {
 
 // Simulate implements [Control].
 func (p *process) Simulate(ctx context.Context, nodes int, behaviour string, tell Teller) error {
-	if nodes < 0 || nodes > mostSimulated {
-		return fmt.Errorf("%d nodes: must be between 0 and %d", nodes, mostSimulated)
+	if nodes < 0 || nodes > MostSimulated {
+		return fmt.Errorf("%d nodes: must be between 0 and %d", nodes, MostSimulated)
 	}
 	return p.fleet.change(ctx, nodes, behaviour, tell)
 }
@@ -118,6 +120,9 @@ func (p *process) Simulate(ctx context.Context, nodes int, behaviour string, tel
 func (f *fleet) change(ctx context.Context, count int, text string, tell Teller) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
+	if f.base == "" {
+		return errors.New("mend is still starting; try again when it is ready")
+	}
 	if text != "" {
 		behaviour, err := sim.ParseBehaviour([]byte(text))
 		if err != nil {
@@ -141,7 +146,8 @@ func (f *fleet) change(ctx context.Context, count int, text string, tell Teller)
 	if err := f.grow(count); err != nil {
 		return err
 	}
-	if err := f.shrink(ctx, count); err != nil {
+	f.shrink(count)
+	if err := f.dropStrangers(ctx); err != nil {
 		return err
 	}
 	tell.Doing("waiting for the nodes to be Ready")
@@ -203,26 +209,18 @@ func (f *fleet) name(i int) string {
 	return fmt.Sprintf("%s-%d", f.base, i)
 }
 
-// shrink ends the nodes beyond count, the last first, and takes them out of the
-// API with what ran on them.
-func (f *fleet) shrink(ctx context.Context, count int) error {
+// shrink ends the nodes beyond count, the last first. In the API they are strangers
+// from then on.
+func (f *fleet) shrink(count int) {
 	f.mu.Lock()
 	gone := slices.Clone(f.nodes[min(count, len(f.nodes)):])
 	f.nodes = f.nodes[:min(count, len(f.nodes))]
 	f.mu.Unlock()
-	client, err := kubernetes.NewForConfig(f.p.api.ClientConfig("simulate"))
-	if err != nil {
-		return err
-	}
 	slices.Reverse(gone)
 	for _, node := range gone {
 		node.end()
 		f.p.kubelets.remove(node.name)
-		if err := f.forget(ctx, client, node.name); err != nil {
-			return fmt.Errorf("take node %s out: %w", node.name, err)
-		}
 	}
-	return nil
 }
 
 // forget takes a node out of the API whose agent has ended, and its Pods, which
@@ -247,7 +245,9 @@ func (f *fleet) forget(ctx context.Context, client kubernetes.Interface, name st
 	return errors.Join(os.RemoveAll(f.p.instance.Path("agent", name)), os.RemoveAll(f.p.instance.Path("pod-logs", name)))
 }
 
-// dropStrangers takes out simulated nodes that no agent of this process keeps.
+// dropStrangers takes out simulated nodes that no agent of this process keeps. One
+// that could not be taken out, or for which nobody waited, is tried again with the
+// next change.
 func (f *fleet) dropStrangers(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(f.p.api.ClientConfig("simulate"))
 	if err != nil {

@@ -133,12 +133,38 @@ func TestSimulatedNodesComeAndGo(t *testing.T) {
 	}
 }
 
+// A mend simulate nodes that was broken off leaves nodes in the API whose agents have
+// ended; here such a node is made.
+func TestANodeThatWasNotTakenOutGoesWithTheNextChange(t *testing.T) {
+	client, control := startSimulated(t, Config{DataDir: t.TempDir(), Simulate: 1})
+	left := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "host-7", Labels: map[string]string{SimulatedLabel: "true"}}}
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), left, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if said := ask(t, control, 1, ""); said.Error != "" {
+		t.Fatal(said.Error)
+	}
+	if diff := cmp.Diff(map[string]bool{"host": true}, nodesOf(t, client)); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoSimulatedNodesBeforeTheirNamesAreKnown(t *testing.T) {
+	f := newFleet(&process{}, nil)
+	if err := f.change(t.Context(), 1, "", func(Step) {}); err == nil || !strings.Contains(err.Error(), "still starting") {
+		t.Errorf("a change before the start was done: %v", err)
+	}
+	if names := f.names(); len(names) != 0 {
+		t.Errorf("nodes were made: %v", names)
+	}
+}
+
 func TestABadBehaviourChangesNothing(t *testing.T) {
 	client, control := startSimulated(t, Config{DataDir: t.TempDir(), Simulate: 1})
 	if said := ask(t, control, 2, "rules: [{start: {delay: fast}}]"); !strings.Contains(said.Error, "rules[0].start.delay") {
 		t.Errorf("said %+v", said)
 	}
-	if said := ask(t, control, mostSimulated+1, ""); said.Error == "" {
+	if said := ask(t, control, MostSimulated+1, ""); said.Error == "" {
 		t.Error("more nodes than there are addresses for were taken")
 	}
 	if diff := cmp.Diff(map[string]bool{"host": true}, nodesOf(t, client)); diff != "" {
@@ -179,7 +205,7 @@ func TestSimulatedNodesAreLostAndReturn(t *testing.T) {
 
 func TestAddressesOfSimulatedNodesDoNotOverlap(t *testing.T) {
 	var seen []netip.Prefix
-	for _, i := range []int{0, 1, wideRanges - 1, wideRanges, wideRanges + 1, wideRanges + 63, wideRanges + 64, mostSimulated - 1} {
+	for _, i := range []int{0, 1, wideRanges - 1, wideRanges, wideRanges + 1, wideRanges + 63, wideRanges + 64, MostSimulated - 1} {
 		pods := simulatedRange(i)
 		if pods != pods.Masked() || !netip.MustParsePrefix("10.128.0.0/9").Contains(pods.Addr()) {
 			t.Errorf("node %d has %s", i, pods)

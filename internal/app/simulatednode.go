@@ -124,15 +124,16 @@ func (n *simulatedNode) live(ctx context.Context, next *agent.Agent, times int) 
 	}
 }
 
-// cutPower ends the containers: the next agent finds a runtime without any.
+// cutPower ends the containers: the next agent finds a runtime without any. The
+// fleet is locked meanwhile, or a behaviour that is replaced now would reach the old
+// runtime only.
 func (n *simulatedNode) cutPower() {
 	n.fleet.mu.Lock()
-	behaviour := n.fleet.behaviour
-	n.fleet.mu.Unlock()
+	defer n.fleet.mu.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.runtime.Stop()
-	n.runtime = sim.New(sim.Options{PodRange: n.pods, Log: n.fleet.p.log, Behaviour: behaviour})
+	n.runtime = sim.New(sim.Options{PodRange: n.pods, Log: n.fleet.p.log, Behaviour: n.fleet.behaviour})
 }
 
 // setBehaviour replaces the behaviour of what starts from now on.
