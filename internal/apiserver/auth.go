@@ -25,10 +25,10 @@ const (
 // healthPaths is all that may be asked without saying who one is.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// newAuthenticator knows, in this order: our own loops in this process, clients
-// with a certificate of roots, and nobody (for health).
+// newAuthenticator knows who asks over a socket: clients with a certificate of roots,
+// and nobody (for health). Requests of this process take [inProcessChain].
 func newAuthenticator(roots *x509.CertPool) authenticator.Request {
-	known := []authenticator.Request{authenticator.RequestFunc(authenticateInProcess)}
+	var known []authenticator.Request
 	if roots != nil {
 		options := x509request.DefaultVerifyOptions()
 		options.Roots = roots

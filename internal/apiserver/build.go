@@ -73,8 +73,7 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	}
 	config.Authentication.Authenticator = newAuthenticator(roots)
 	config.Authorization.Authorizer = s.config.Authorizer
-	// The loops run in this process and limit themselves; the limits are for
-	// runaway clients.
+	// For runaway clients: requests of this process do not pass these limits.
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = 3000, 1000
 	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))

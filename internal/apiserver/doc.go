@@ -10,5 +10,6 @@
 // Who may ask: administrators by client certificate (system:masters), and
 // mend's own loops through an in-process transport, which carries who they are
 // in the request's context and never in anything that a client could send.
-// Nobody else, but for health.
+// Others with a certificate may ask what everybody who is known may; without one
+// there is only health.
 package apiserver

@@ -3,12 +3,12 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -34,16 +34,14 @@ func inProcessChain(config *genericapiserver.Config, director http.Handler) http
 
 // withIdentity takes the user from the context that the transport made.
 func withIdentity(handler http.Handler) http.Handler {
+	known := group.NewAuthenticatedGroupAdder(authenticator.RequestFunc(authenticateInProcess))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		who, ok := req.Context().Value(identityKey{}).(user.Info)
-		if !ok {
+		answer, ok, err := known.AuthenticateRequest(req)
+		if err != nil || !ok {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		if !slices.Contains(who.GetGroups(), user.AllAuthenticated) {
-			who = &user.DefaultInfo{Name: who.GetName(), Groups: append(slices.Clone(who.GetGroups()), user.AllAuthenticated)}
-		}
-		ctx := unaudited(genericapirequest.WithUser(req.Context(), who))
+		ctx := unaudited(genericapirequest.WithUser(req.Context(), answer.User))
 		handler.ServeHTTP(w, req.WithContext(ctx))
 	})
 }

@@ -28,8 +28,7 @@ func authenticateInProcess(req *http.Request) (*authenticator.Response, bool, er
 	return &authenticator.Response{User: who}, true, nil
 }
 
-// transport is an http.RoundTripper straight into the handler chain, on behalf
-// of who. The response's body streams; the request ends when its context does,
+// transport is an http.RoundTripper straight into a handler, on behalf of who. The response's body streams; the request ends when its context does,
 // when the body is closed, and when the server stops. Connection upgrades (exec,
 // port-forward) are not possible on it.
 type transport struct {

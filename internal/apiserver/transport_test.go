@@ -172,6 +172,10 @@ func TestTransportIdentityIsInTheContextOnly(t *testing.T) {
 	if _, ok, _ := authenticateInProcess(outside); ok {
 		t.Error("a request without the context's value was authenticated")
 	}
+	socket := outside.WithContext(context.WithValue(t.Context(), identityKey{}, user.Info(&user.DefaultInfo{Name: "forged"})))
+	if _, ok, _ := newAuthenticator(nil).AuthenticateRequest(socket); ok {
+		t.Error("the chain of the sockets took an identity from the context")
+	}
 }
 
 func TestTransportRefusesAfterTheServerStopped(t *testing.T) {
