@@ -2,11 +2,12 @@
 // order, hands them to each other, and stops them.
 //
 //	lock, id ─ store ─ API server ─ informers ─ loops, scheduler ─┐
-//	         ─ containerd (child) ─ network ─ images ─────────────┴─ agent ─ node Ready
+//	         ─ network ─ containerd (child) ─ images ─────────────┴─ proxy, DNS (child) ─ agent ─ node Ready
 //
-// The two rows start side by side. loops.go holds the one list of everything
+// The two rows start side by side. Simulated nodes (fleet.go) need only the first; they
+// also come and go while mend runs. loops.go holds the one list of everything
 // that reconciles, with what each reads and what it alone writes.
 //
-// app keeps no state of the cluster. A kill at any moment leaves containerd and
-// the containers running; the next start adopts them.
+// app keeps no state of the cluster. A kill at any moment leaves containerd, the
+// containers, the rules of Services and the DNS in place; the next start adopts them.
 package app

@@ -7,6 +7,9 @@
 // carries the instance's id and the Pod range is chosen free of the routes and
 // addresses that are there. Pods have IPv4 only.
 //
+// It also chooses the range of Services ([ServiceRange]); package proxy carries them, with
+// a table of its own.
+//
 // Written on the host: the bridge, one nftables table, and net.ipv4.ip_forward when it
 // was off. Teardown takes all three back; forwarding is switched off again only if we
 // switched it on in this boot and no other instance is left. Nothing of this survives
