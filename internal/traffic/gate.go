@@ -405,15 +405,3 @@ func (g *Gate) OnRouted(f func(pod types.NamespacedName)) {
 	defer g.mu.Unlock()
 	g.onRouted = append(g.onRouted, f)
 }
-
-// Open is a gate that holds nobody up, for nodes without a proxy.
-type Open struct{}
-
-// LeftEndpoints returns a closed channel.
-func (Open) LeftEndpoints(context.Context, *v1.Pod) <-chan struct{} { return closed }
-
-// IsRouted is true.
-func (Open) IsRouted(*v1.Pod) bool { return true }
-
-// OnRouted never calls f.
-func (Open) OnRouted(func(types.NamespacedName)) {}
