@@ -74,7 +74,9 @@ func (p *process) endPods(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
+	p.agentsMu.Lock()
 	agents := slices.Concat(p.agents, p.fleet.close())
+	p.agentsMu.Unlock()
 	errs := make([]error, len(agents))
 	var ending sync.WaitGroup
 	for i, one := range agents {

@@ -104,7 +104,9 @@ func (p *process) startAgent(config agent.Config) error {
 	if p.services != nil {
 		p.services.agent.Store(made)
 	}
+	p.agentsMu.Lock() // somebody may want mend down while it still starts
 	p.nodeNames, p.agents = append(p.nodeNames, config.NodeName), append(p.agents, made)
+	p.agentsMu.Unlock()
 	p.nodes.run(func(ctx context.Context) {
 		if err := made.Run(ctx); err != nil {
 			p.fail(fmt.Errorf("the agent of node %s ended: %w", config.NodeName, err))

@@ -47,6 +47,7 @@ type process struct {
 	services     *services // nil without a Pod network of ours
 	kubelets     kubelets
 	nodeNames    []string
+	agentsMu     sync.Mutex
 	agents       []*agent.Agent
 	fleet        *fleet // simulated nodes
 
