@@ -75,8 +75,9 @@ func (p *process) endPods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
 	p.agentsMu.Lock()
-	agents := slices.Concat(p.agents, p.fleet.close())
+	agents := slices.Clone(p.agents)
 	p.agentsMu.Unlock()
+	agents = append(agents, p.fleet.close()...)
 	errs := make([]error, len(agents))
 	var ending sync.WaitGroup
 	for i, one := range agents {
