@@ -165,7 +165,8 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := p.waitReady(ctx); err != nil {
 		return err
 	}
-	return p.services.belong(ctx)
+	p.services.belong(ctx)
+	return nil
 }
 
 // startControlPlane opens the state and serves the API.

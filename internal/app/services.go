@@ -202,16 +202,19 @@ func (s *services) publish(ctx context.Context, listening <-chan netip.AddrPort)
 	}
 }
 
-// belong has the confirmations go with the Node, once it has registered.
-func (s *services) belong(ctx context.Context) error {
+// belong has the confirmations go with the Node, once it has registered. Nothing else
+// depends on it.
+func (s *services) belong(ctx context.Context) {
 	if s == nil {
-		return nil
+		return
 	}
 	node, err := s.client.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.acknowledger.Belong(ctx, node.UID)
 	}
-	return s.acknowledger.Belong(ctx, node.UID)
+	if err != nil {
+		s.p.log.Warn("when the node is removed, its proxy's confirmation stays", "err", err)
+	}
 }
 
 // withdraw takes rules and DNS away, once no Pod runs any more.

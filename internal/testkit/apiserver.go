@@ -46,12 +46,18 @@ func Listening(t testing.TB, config *apiserver.Config) {
 
 var quietKlog sync.Once
 
+// QuietLibraries sends the log of the Kubernetes libraries nowhere. They read where it
+// goes without a lock, so who runs an API server of his own calls it before.
+func QuietLibraries() {
+	quietKlog.Do(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
+}
+
 // StartAPIServer starts a server with the four system namespaces and nothing
 // else, and returns when it is ready. State is not synced to disk.
 func StartAPIServer(t testing.TB, options ...Option) *APIServer {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	quietKlog.Do(func() { klog.SetSlogLogger(log) })
+	QuietLibraries()
 	dir := t.TempDir()
 	state, err := store.Open(store.Config{DataDir: dir, Log: log, UnsafeNoFsync: true})
 	if err != nil {

@@ -70,6 +70,10 @@ func NewAcknowledger(client kubernetes.Interface, node string, log *slog.Logger)
 // anything: nobody waits for a node that has none. What an earlier proxy confirmed stays,
 // since its table stays too.
 func (a *Acknowledger) Announce(ctx context.Context) error {
+	// Looked for first: a write may be refused, on a full disk, when none is needed.
+	if _, err := a.client.CoordinationV1().Leases(Namespace).Get(ctx, LeaseName(a.node), metav1.GetOptions{}); err == nil {
+		return nil
+	}
 	lease := &coordination.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: LeaseName(a.node),
@@ -87,6 +91,10 @@ func (a *Acknowledger) Announce(ctx context.Context) error {
 // Belong makes the confirmation go with the Node, which has registered by now: nobody
 // shall wait for a node that was removed.
 func (a *Acknowledger) Belong(ctx context.Context, node types.UID) error {
+	lease, err := a.client.CoordinationV1().Leases(Namespace).Get(ctx, LeaseName(a.node), metav1.GetOptions{})
+	if err == nil && len(lease.OwnerReferences) == 1 && lease.OwnerReferences[0].UID == node {
+		return nil
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Node", Name: a.node, UID: node},
 	}}})

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,9 +117,18 @@ func (n *clientNet) dial(ctx context.Context, network, address string) (conn net
 
 // failure is a request that got no good answer.
 type failure struct {
-	at  time.Time
-	url string
-	err error
+	at   time.Time
+	took time.Duration
+	url  string
+	err  error
+}
+
+// isLostPacket says whether the first packet of the connection was lost and its
+// repetition, after a second, followed the first one's flow to a Pod that was gone by
+// then. A machine that is busy with other things does that now and then; see
+// docs/traffic.md. At full length, on a machine of its own, it counts as a failure.
+func (f failure) isLostPacket() bool {
+	return errors.Is(f.err, syscall.ECONNREFUSED) && f.took > 900*time.Millisecond && f.took < 1500*time.Millisecond
 }
 
 // load asks URLs again and again, half of the clients on connections that they keep and
@@ -154,11 +164,12 @@ func (n *clientNet) load(clients int, urls ...string) *load {
 }
 
 func (l *load) ask(client *http.Client, url string) {
+	began := time.Now()
 	pod, err := get(client, url)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.failures = append(l.failures, failure{time.Now(), url, err})
+		l.failures = append(l.failures, failure{time.Now(), time.Since(began), url, err})
 		return
 	}
 	l.total++
@@ -209,12 +220,21 @@ func (l *load) mustServe(t *testing.T, what string) {
 	t.Helper()
 	failures := l.end()
 	t.Logf("%s: %d requests answered by %d Pods, %d failed", what, l.total, len(l.answers), len(failures))
-	if len(failures) == 0 {
-		return
-	}
+	lost := 0
 	var first []string
-	for _, f := range failures[:min(5, len(failures))] {
-		first = append(first, fmt.Sprintf("%s %v", f.at.Format("15:04:05.000"), f.err))
+	for _, f := range failures {
+		if f.isLostPacket() {
+			lost++
+		}
+		if len(first) < 5 {
+			first = append(first, fmt.Sprintf("%s after %v: %v", f.at.Format("15:04:05.000"), f.took.Round(time.Millisecond), f.err))
+		}
+	}
+	if may := size(t, 1, 1, 0); lost == len(failures) && lost <= may {
+		if lost > 0 {
+			t.Logf("%s: the machine lost a packet: %s", what, first[0])
+		}
+		return
 	}
 	t.Errorf("%s: %d of %d requests failed:\n%s\nPods: %v", what, len(failures), l.total+len(failures), strings.Join(first, "\n"),
 		slices.Sorted(maps.Keys(l.answers)))
