@@ -21,6 +21,9 @@ type stale struct {
 	byAddr  map[netip.AddrPort][]netip.AddrPort // who may answer
 	byPort  map[uint16]*nodePortFlows
 	isLocal func(netip.Addr) bool
+	// left are TCP endpoints that end: handshakes with them that have got no answer by
+	// now never will.
+	left map[netip.AddrPort]bool
 	// lost: there were no rules until now. What was sent to a ClusterIP then, of any
 	// protocol, leads nowhere, and so would the next connection from the same port.
 	lost bool
@@ -65,16 +68,17 @@ func (s *stale) allow(u UDPPort, before []netip.AddrPort) {
 	s.byPort[u.Port] = &nodePortFlows{may: u.Serving, gone: before}
 }
 
-func (s *stale) isEmpty() bool { return !s.lost && len(s.byAddr)+len(s.byPort) == 0 }
+func (s *stale) isEmpty() bool { return !s.lost && len(s.byAddr)+len(s.byPort)+len(s.left) == 0 }
 
 // isStale says whether a flow is to be forgotten, by where it was sent to and who
 // answers it.
-func (s *stale) isStale(p Protocol, to, from netip.AddrPort) bool {
+func (s *stale) isStale(f flow) bool {
+	p, to, from := f.protocol, f.to, f.from
 	if s.lost && to == from && contains(s.c.ServiceRanges, to.Addr()) {
 		return true
 	}
 	if p != UDP {
-		return false
+		return p == TCP && !f.answered && s.left[from]
 	}
 	if may, ours := s.byAddr[to]; ours {
 		return !slices.Contains(may, from)
@@ -95,8 +99,11 @@ const (
 
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
+	ctaStatus     = 3
 	ctaID         = 12
 	ctaZone       = 18
+
+	statusSeenReply = 1 << 1 // of linux/netfilter/nf_conntrack_common.h
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -110,6 +117,8 @@ type flow struct {
 	protocol Protocol
 	// to is where the client sent it, from who answers it.
 	to, from netip.AddrPort
+	// answered: a packet has come back.
+	answered bool
 	// id holds the attributes that name it.
 	id []byte
 }
@@ -159,7 +168,7 @@ func (c *conntrack) forget(s *stale, families []Family) (int, error) {
 		}
 		for _, message := range all {
 			f, ok := parseFlow(message.Data)
-			if !ok || !s.isStale(f.protocol, f.to, f.from) {
+			if !ok || !s.isStale(f) {
 				continue
 			}
 			_, err := c.conn.Execute(request(ctDelete, netlink.Acknowledge, family, f.id))
@@ -196,6 +205,8 @@ func parseFlow(message []byte) (f flow, ok bool) {
 			f.id = append(f.id, whole...)
 		case ctaTupleReply:
 			f.from, _, _ = parseTuple(data)
+		case ctaStatus:
+			f.answered = len(data) >= 4 && binary.BigEndian.Uint32(data)&statusSeenReply != 0
 		case ctaID, ctaZone:
 			f.id = append(f.id, whole...)
 		}

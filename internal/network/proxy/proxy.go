@@ -34,6 +34,7 @@ type Proxy struct {
 	routes   *netlink.Handle
 	ledger   *ledger
 	health   *healthPorts
+	leaving  *leaving
 
 	// version is what the ledger has; behind says that the kernel has not.
 	version uint64
@@ -65,7 +66,7 @@ func New(c Config) (*Proxy, error) {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	p := &Proxy{
-		c: c, follower: c.Catalog.Follow(), kernel: k, flows: flows, routes: handle, ledger: newLedger(), checkEvery: checkEvery,
+		c: c, follower: c.Catalog.Follow(), kernel: k, flows: flows, routes: handle, ledger: newLedger(), leaving: newLeaving(), checkEvery: checkEvery,
 		health: &healthPorts{log: c.Log, listen: listenTCP, byKey: map[catalog.Key]*healthPort{}},
 	}
 	if c.Programmed == nil {
@@ -101,6 +102,8 @@ func (p *Proxy) Run(ctx context.Context) {
 			p.resync()
 		case <-check.C:
 			p.check()
+		case <-p.leaving.due.C:
+			p.forget(&stale{c: p.c, left: p.leaving.take()})
 		}
 		if p.behind {
 			p.retry = min(max(2*p.retry, retryFirst), retryMost)
@@ -143,6 +146,7 @@ func (p *Proxy) follow() {
 	}
 	p.forget(flows)
 	p.confirm()
+	p.leaving.note(changes)
 	p.dropUnused()
 }
 
