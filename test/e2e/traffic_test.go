@@ -53,7 +53,7 @@ type trafficWorld struct {
 	round int
 }
 
-const loadClients = 4
+const loadClients = 8
 
 func newTrafficWorld(t *testing.T, flags ...string) *trafficWorld {
 	t.Helper()

@@ -24,6 +24,8 @@ type counter struct {
 const (
 	// countEvery is how often the counter is shown.
 	countEvery = time.Second
+	// askEvery paces each client; one that runs out of ports meets its own old connections.
+	askEvery = 5 * time.Millisecond
 	// askLimit bounds one request.
 	askLimit = 10 * time.Second
 )
@@ -37,7 +39,8 @@ func startCounter(url string) *counter {
 		transport := &http.Transport{DisableKeepAlives: fresh}
 		c.running.Go(func() {
 			defer transport.CloseIdleConnections()
-			for client := (&http.Client{Transport: transport, Timeout: askLimit}); ctx.Err() == nil; {
+			client := &http.Client{Transport: transport, Timeout: askLimit}
+			for tick := time.NewTicker(askEvery); ctx.Err() == nil; <-tick.C {
 				c.ask(client, url)
 			}
 		})
