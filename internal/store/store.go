@@ -157,11 +157,10 @@ func etcdConfig(dir string, config Config, last *lastWords) *embed.Config {
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.BootstrapDefragThresholdMegabytes = defragThresholdMegabytes
 	cfg.UnsafeNoFsync = config.UnsafeNoFsync
-	// A lone member needs no heartbeat and stands for election at once (decision 10), and
-	// what is not yet in the database is in the log: the clocks of both need not wake the
-	// machine ten times a second each.
+	// A lone member needs no heartbeat and stands for election at once (decision 10): its
+	// clock need not wake the machine ten times a second. The database's must: a power cut
+	// before its first commit leaves one that etcd cannot read.
 	cfg.TickMs, cfg.ElectionMs = 500, 5000
-	cfg.BackendBatchInterval = 500 * time.Millisecond
 	// Raft's in-memory tail and the snapshots it forces are sized for clusters
 	// with slow followers; a single member needs neither.
 	cfg.SnapshotCount = 10000
