@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"mend/internal/network/netlab"
 )
 
 // clientNet is a network namespace from which load comes, as from another machine:
@@ -35,7 +36,7 @@ const (
 func newClientNet(t *testing.T) *clientNet {
 	t.Helper()
 	n := &clientNet{}
-	n.in(t, func() (err error) { n.ns, err = netns.New(); return err })
+	netlab.In(t, netns.None(), func() (err error) { n.ns, err = netns.New(); return err })
 	t.Cleanup(func() { _ = n.ns.Close() })
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: clientLink}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(n.ns))}
 	if err := netlink.LinkAdd(veth); err != nil {
@@ -46,11 +47,11 @@ func newClientNet(t *testing.T) *clientNet {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(setAddress(clientLink, clientHost), setUp(clientLink)); err != nil {
+	if err := errors.Join(netlab.SetAddress(clientLink, clientHost), netlab.SetUp(clientLink)); err != nil {
 		t.Fatal(err)
 	}
-	n.in(t, func() error {
-		if err := errors.Join(setUp("lo"), setAddress("eth0", clientSelf), setUp("eth0")); err != nil {
+	netlab.In(t, n.ns, func() error {
+		if err := errors.Join(netlab.SetUp("lo"), netlab.SetAddress("eth0", clientSelf), netlab.SetUp("eth0")); err != nil {
 			return err
 		}
 		link, err := netlink.LinkByName("eth0")
@@ -62,52 +63,9 @@ func newClientNet(t *testing.T) *clientNet {
 	return n
 }
 
-func setAddress(name, text string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	address, err := netlink.ParseAddr(text)
-	if err != nil {
-		return err
-	}
-	return netlink.AddrAdd(link, address)
-}
-
-func setUp(name string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(link)
-}
-
-// in runs f in the namespace, or in a new thread before there is one.
-func (n *clientNet) in(t *testing.T, f func() error) {
-	t.Helper()
-	if err := n.do(f); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (n *clientNet) do(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if n.ns != 0 {
-			if err := netns.Set(n.ns); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
 // dial connects from the namespace: a socket stays in the one that it was made in.
 func (n *clientNet) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = n.do(func() (err error) {
+	err = netlab.Do(n.ns, func() (err error) {
 		conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
 		return err
 	})

@@ -45,7 +45,7 @@ func New(t testing.TB, routed bool) *Lab {
 		t.Cleanup(func() { _ = ns.Close() })
 		In(t, *ns, func() error {
 			// Without a second of looking for duplicates.
-			return errors.Join(up("lo"), sysctl("ipv6/conf/all/accept_dad", "0"), sysctl("ipv6/conf/default/accept_dad", "0"))
+			return errors.Join(SetUp("lo"), sysctl("ipv6/conf/all/accept_dad", "0"), sysctl("ipv6/conf/default/accept_dad", "0"))
 		})
 	}
 	In(t, l.Node, func() error { return l.buildNode(routed) })
@@ -55,10 +55,10 @@ func New(t testing.TB, routed bool) *Lab {
 	}
 	In(t, l.Node, func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(l.Outside))}
-		return errors.Join(netlink.LinkAdd(veth), address("wan", "198.18.0.1/24"), up("wan"), route("0.0.0.0/0", "198.18.0.7", "wan"))
+		return errors.Join(netlink.LinkAdd(veth), SetAddress("wan", "198.18.0.1/24"), SetUp("wan"), route("0.0.0.0/0", "198.18.0.7", "wan"))
 	})
 	In(t, l.Outside, func() error {
-		return errors.Join(address("eth0", "198.18.0.7/24"), up("eth0"), route("0.0.0.0/0", "198.18.0.1", "eth0"))
+		return errors.Join(SetAddress("eth0", "198.18.0.7/24"), SetUp("eth0"), route("0.0.0.0/0", "198.18.0.1", "eth0"))
 	})
 	for _, ns := range []netns.NsHandle{l.Node, l.A, l.B, l.C, l.Outside} {
 		In(t, ns, func() error { return operational(t) })
@@ -85,6 +85,13 @@ func operational(t testing.TB) error {
 // In runs f in a network namespace (or a new thread of this one).
 func In(t testing.TB, ns netns.NsHandle, f func() error) {
 	t.Helper()
+	if err := Do(ns, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Do runs f in a network namespace (or a new thread of this one) and returns its error.
+func Do(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -96,16 +103,15 @@ func In(t testing.TB, ns netns.NsHandle, f func() error) {
 		}
 		done <- f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	return <-done
 }
 
 func sysctl(path, value string) error {
 	return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0)
 }
 
-func up(name string) error {
+// SetUp sets an interface of this namespace up.
+func SetUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -113,7 +119,8 @@ func up(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-func address(name, prefix string) error {
+// SetAddress gives an interface of this namespace an address, as "192.0.2.1/24".
+func SetAddress(name, prefix string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -147,7 +154,7 @@ func (l *Lab) buildNode(routed bool) error {
 	return errors.Join(
 		sysctl("ipv4/ip_forward", "1"), sysctl("ipv6/conf/all/forwarding", "1"),
 		netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pods"}}),
-		address("pods", "10.42.0.1/24"), address("pods", "fd42::1/64"), up("pods"),
+		SetAddress("pods", "10.42.0.1/24"), SetAddress("pods", "fd42::1/64"), SetUp("pods"),
 		sysctl("ipv4/conf/pods/route_localnet", "1"),
 		sysctl("bridge/bridge-nf-call-iptables", bridgeNF), sysctl("bridge/bridge-nf-call-ip6tables", bridgeNF),
 	)
@@ -175,7 +182,7 @@ func configurePod(i int, routed bool) error {
 	if routed {
 		bits4, bits6 = 32, 128
 	}
-	err := errors.Join(address("eth0", fmt.Sprintf("10.42.0.%d/%d", i+2, bits4)), address("eth0", fmt.Sprintf("fd42::%d/%d", i+2, bits6)), up("eth0"))
+	err := errors.Join(SetAddress("eth0", fmt.Sprintf("10.42.0.%d/%d", i+2, bits4)), SetAddress("eth0", fmt.Sprintf("fd42::%d/%d", i+2, bits6)), SetUp("eth0"))
 	if routed {
 		err = errors.Join(err, route("10.42.0.1/32", "", "eth0"), route("fd42::1/128", "", "eth0"))
 	}
