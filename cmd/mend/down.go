@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -97,26 +96,11 @@ func (d *downOptions) endRunning(cmd *cobra.Command, found instance.Instance, ho
 		defer unix.Close(process)
 	}
 	query := url.Values{"keepPods": {strconv.FormatBool(d.keepPods)}}
-	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost, "http://mend/down?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := app.ControlClient(found.ControlSocket()).Do(request)
-	if err != nil {
-		return unreachable(holder, err)
-	}
-	defer response.Body.Close()
-	if err := app.Follow(response.Body, cmd.OutOrStdout(), patience); err != nil && !errors.Is(err, os.ErrClosed) {
+	err = order(cmd.Context(), cmd.OutOrStdout(), found, holder, "down?"+query.Encode(), nil)
+	if err != nil && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return awaitExit(cmd.Context(), process, holder.PID)
-}
-
-func unreachable(holder instance.Holder, err error) error {
-	if errors.Is(err, os.ErrPermission) {
-		return errors.New("not root: run it with sudo")
-	}
-	return fmt.Errorf("mend (pid %d) does not answer: %w", holder.PID, err)
 }
 
 // awaitExit waits for the process behind a pidfd.

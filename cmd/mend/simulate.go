@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"mend/internal/app"
 	"mend/internal/instance"
 	"mend/internal/runtime/sim"
 )
@@ -75,16 +73,8 @@ func simulateNodes(cmd *cobra.Command, opts *options, count int, behaviour strin
 	if !running {
 		return errors.New("mend is not running; start it with: mend up")
 	}
-	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost, "http://mend/simulate?nodes="+strconv.Itoa(count), strings.NewReader(behaviour))
-	if err != nil {
-		return err
-	}
-	response, err := app.ControlClient(found.ControlSocket()).Do(request)
-	if err != nil {
-		return unreachable(holder, err)
-	}
-	defer response.Body.Close()
-	if err := app.Follow(response.Body, cmd.OutOrStdout(), patience); err != nil {
+	path := "simulate?nodes=" + strconv.Itoa(count)
+	if err := order(cmd.Context(), cmd.OutOrStdout(), found, holder, path, strings.NewReader(behaviour)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d simulated nodes\n", count)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -80,16 +79,7 @@ func saveSnapshot(cmd *cobra.Command, opts *options, path string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Minute)
 	defer cancel()
 	query := url.Values{"path": {path}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://mend/snapshot?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := app.ControlClient(found.ControlSocket()).Do(request)
-	if err != nil {
-		return unreachable(holder, err)
-	}
-	defer response.Body.Close()
-	err = app.Follow(response.Body, cmd.OutOrStdout(), patience)
+	err = order(ctx, cmd.OutOrStdout(), found, holder, "snapshot?"+query.Encode(), nil)
 	if errors.Is(err, os.ErrClosed) {
 		return errors.New("mend ended while it saved")
 	}

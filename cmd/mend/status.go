@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -69,11 +68,8 @@ func readStatus(ctx context.Context, dataDir string) (app.Status, error) {
 		return app.Status{}, err
 	}
 	response, err := app.ControlClient(found.ControlSocket()).Do(request)
-	if errors.Is(err, os.ErrPermission) {
-		return app.Status{}, errors.New("not root: run it with sudo")
-	}
 	if err != nil {
-		return app.Status{}, fmt.Errorf("mend (pid %d) does not answer: %w", holder.PID, err)
+		return app.Status{}, unreachable(holder, err)
 	}
 	defer response.Body.Close()
 	var status app.Status
