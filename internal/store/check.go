@@ -28,7 +28,7 @@ const lockPatience = 5 * time.Second
 // that a power cut leaves. Every entry in the database was synced in the log before,
 // so a log that ends earlier has lost something. Nothing is changed.
 func checkLog(dir string) error {
-	applied, err := appliedIndex(filepath.Join(dir, "member", "snap", "db"))
+	database, err := contents(filepath.Join(dir, "member", "snap", "db"))
 	if err != nil {
 		return err
 	}
@@ -36,21 +36,28 @@ func checkLog(dir string) error {
 	if err != nil {
 		return err
 	}
-	if logged < applied {
-		return fmt.Errorf("its log is damaged or cut short: it ends at entry %d, and the database holds entry %d", logged, applied)
+	if logged < database.applied {
+		return fmt.Errorf("its log is damaged or cut short: it ends at entry %d, and the database holds entry %d", logged, database.applied)
 	}
 	return nil
 }
 
-// appliedIndex is the last entry of the log that is in the database; 0 where there is
-// no database, and in a restored one.
-func appliedIndex(path string) (index uint64, err error) {
+// content is what a database says of itself.
+type content struct {
+	// applied is the last entry of the log that is in it; 0 in a restored one.
+	applied uint64
+	// members says that it knows who its cluster is, which its first commit tells.
+	members bool
+}
+
+// contents reads a database; one that is not there is empty.
+func contents(path string) (c content, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return 0, nil
+		return c, nil
 	}
 	if err != nil {
-		return 0, err
+		return c, err
 	}
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -59,18 +66,19 @@ func appliedIndex(path string) (index uint64, err error) {
 	}()
 	database, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockPatience})
 	if err != nil {
-		return 0, fmt.Errorf("the database is damaged: %w", err)
+		return c, fmt.Errorf("the database is damaged: %w", err)
 	}
 	defer database.Close()
 	err = database.View(func(tx *bbolt.Tx) error {
 		if meta := tx.Bucket(schema.Meta.Name()); meta != nil {
 			if value := meta.Get(schema.MetaConsistentIndexKeyName); len(value) == 8 {
-				index = binary.BigEndian.Uint64(value)
+				c.applied = binary.BigEndian.Uint64(value)
 			}
+			c.members = meta.Get(schema.MetaConfStateName) != nil
 		}
 		return nil
 	})
-	return index, err
+	return c, err
 }
 
 // lastLogged reads the log up to its end, or up to where it is torn, and returns the

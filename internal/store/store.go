@@ -71,9 +71,18 @@ func Open(config Config) (*Store, error) {
 	dir := filepath.Join(config.DataDir, "etcd")
 	last := newLastWords()
 	var etcd *embed.Etcd
-	err := checkLog(dir)
+	first, err := begin(config.DataDir)
+	if err == nil {
+		err = checkLog(dir)
+	}
 	if err == nil {
 		etcd, err = start(etcdConfig(dir, config, last), last)
+	}
+	if err == nil && first {
+		etcd.Server.KV().Commit()
+		if err = begun(config.DataDir); err != nil {
+			etcd.Close()
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: %s cannot be opened: %s; mend snapshot restore brings back what mend snapshot list shows, or move it away to begin with an empty cluster", dir, oneLine(err))
@@ -157,10 +166,11 @@ func etcdConfig(dir string, config Config, last *lastWords) *embed.Config {
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.BootstrapDefragThresholdMegabytes = defragThresholdMegabytes
 	cfg.UnsafeNoFsync = config.UnsafeNoFsync
-	// A lone member needs no heartbeat and stands for election at once (decision 10): its
-	// clock need not wake the machine ten times a second. The database's must: a power cut
-	// before its first commit leaves one that etcd cannot read.
+	// A lone member needs no heartbeat and stands for election at once (decision 10), and
+	// what is not in the database yet is in the log: neither clock need wake the machine
+	// ten times a second. Many writes are committed by their number.
 	cfg.TickMs, cfg.ElectionMs = 500, 5000
+	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 500*time.Millisecond, 500
 	// Raft's in-memory tail and the snapshots it forces are sized for clusters
 	// with slow followers; a single member needs neither.
 	cfg.SnapshotCount = 10000
