@@ -21,9 +21,8 @@ type stale struct {
 	byAddr  map[netip.AddrPort][]netip.AddrPort // who may answer
 	byPort  map[uint16]*nodePortFlows
 	isLocal func(netip.Addr) bool
-	// left are TCP endpoints that end: handshakes with them that have got no answer by
-	// now never will.
-	left map[netip.AddrPort]bool
+	// left are TCP endpoints that end, or have ended, and what there is to forget of them.
+	left map[netip.AddrPort]forgettable
 	// lost: there were no rules until now. What was sent to a ClusterIP then, of any
 	// protocol, leads nowhere, and so would the next connection from the same port.
 	lost bool
@@ -77,8 +76,12 @@ func (s *stale) isStale(f flow) bool {
 	if s.lost && to == from && contains(s.c.ServiceRanges, to.Addr()) {
 		return true
 	}
+	if p == TCP {
+		what := s.left[from]
+		return what == allFlows || what == handshakes && !f.connected
+	}
 	if p != UDP {
-		return p == TCP && !f.answered && s.left[from]
+		return false
 	}
 	if may, ours := s.byAddr[to]; ours {
 		return !slices.Contains(may, from)
@@ -103,7 +106,7 @@ const (
 	ctaID         = 12
 	ctaZone       = 18
 
-	statusSeenReply = 1 << 1 // of linux/netfilter/nf_conntrack_common.h
+	statusAssured = 1 << 2 // of linux/netfilter/nf_conntrack_common.h
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -117,8 +120,8 @@ type flow struct {
 	protocol Protocol
 	// to is where the client sent it, from who answers it.
 	to, from netip.AddrPort
-	// answered: a packet has come back.
-	answered bool
+	// connected: of TCP, the handshake is over; of others, there was an answer or more.
+	connected bool
 	// id holds the attributes that name it.
 	id []byte
 }
@@ -206,7 +209,7 @@ func parseFlow(message []byte) (f flow, ok bool) {
 		case ctaTupleReply:
 			f.from, _, _ = parseTuple(data)
 		case ctaStatus:
-			f.answered = len(data) >= 4 && binary.BigEndian.Uint32(data)&statusSeenReply != 0
+			f.connected = len(data) >= 4 && binary.BigEndian.Uint32(data)&statusAssured != 0
 		case ctaID, ctaZone:
 			f.id = append(f.id, whole...)
 		}

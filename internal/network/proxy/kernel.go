@@ -223,7 +223,7 @@ func (k *kernel) rebuild(l *ledger) error {
 	for _, family := range k.c.families() {
 		d.AddClasses[family] = l.classesOf(family)
 	}
-	return k.commit(d)
+	return errors.Join(k.addClasses(d), k.apply(d))
 }
 
 func (k *kernel) chain(c Chain, family Family) *nftables.Chain {
@@ -253,9 +253,19 @@ func (k *kernel) addRules(c Chain, family Family) {
 	}
 }
 
-// commit sends a difference, and what was queued before it, in one transaction: all of
-// it holds from one moment on, or nothing.
+// commit sends a difference: all of it holds from one moment on, or nothing. Chains that
+// it needs come first, in a transaction of their own: a packet under way sees each set as
+// it is at that moment, but chains as they were when it came.
 func (k *kernel) commit(d Difference) error {
+	if len(d.AddClasses) > 0 {
+		if err := errors.Join(k.addClasses(d), k.flush()); err != nil {
+			return err
+		}
+	}
+	return k.apply(d)
+}
+
+func (k *kernel) addClasses(d Difference) error {
 	for family, classes := range d.AddClasses {
 		for _, c := range classes {
 			if err := k.addClass(family, c); err != nil {
@@ -263,6 +273,12 @@ func (k *kernel) commit(d Difference) error {
 			}
 		}
 	}
+	return nil
+}
+
+// apply sends a difference whose chains are there, or queued, and what was queued before
+// it, in one transaction.
+func (k *kernel) apply(d Difference) error {
 	err := k.each(d.Delete, k.conn.SetDeleteElements)
 	if err == nil {
 		err = k.each(d.Add, k.conn.SetAddElements)

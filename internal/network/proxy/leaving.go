@@ -15,14 +15,17 @@ import (
 // way. The Pod is still there then: its end waits a little longer.
 const landed = 40 * time.Millisecond
 
-// leaving are the TCP endpoints that began to end and whose lost handshakes are not yet
-// forgotten. A client whose first packet was lost repeats it after a second; it would
-// follow the first one's flow to an endpoint that is gone by then.
+// leaving are the TCP endpoints that end, and whose flows are not yet forgotten. When one
+// begins to, it is its handshakes: a client whose first packet or its answer was lost
+// repeats it after a second, and would follow that flow to an endpoint that is gone by
+// then. When it is gone, it is the rest: a client that uses a port again would follow
+// the flow that the port had before.
 type leaving struct {
 	// ending are those of each Service that are known to end.
 	ending map[catalog.Key]map[endsAt]bool
-	// pending are those that are due when due fires.
-	pending map[netip.AddrPort]bool
+	// pending are those whose flows are to be forgotten. They are looked at when due
+	// fires.
+	pending map[netip.AddrPort]parting
 	due     *time.Timer
 }
 
@@ -32,45 +35,93 @@ type endsAt struct {
 	at  netip.AddrPort
 }
 
-func newLeaving() *leaving {
-	return &leaving{ending: map[catalog.Key]map[endsAt]bool{}, pending: map[netip.AddrPort]bool{}, due: time.NewTimer(time.Hour)}
+// parting says which flows to an endpoint are to be forgotten, and when.
+type parting struct {
+	due  time.Time
+	what forgettable
 }
 
-// note takes the endpoints that began to end.
-func (l *leaving) note(changes catalog.Changes) {
+// forgettable are flows of an endpoint.
+type forgettable int
+
+const (
+	handshakes forgettable = iota + 1 // those that are not connections yet
+	allFlows
+)
+
+func newLeaving() *leaving {
+	return &leaving{ending: map[catalog.Key]map[endsAt]bool{}, pending: map[netip.AddrPort]parting{}, due: time.NewTimer(time.Hour)}
+}
+
+// note takes the endpoints that began to end, and those that have.
+func (l *leaving) note(changes catalog.Changes, now time.Time) {
 	for key, service := range changes.Services {
-		before, now := l.ending[key], map[endsAt]bool{}
+		before, ending := l.ending[key], map[endsAt]bool{}
+		there := map[netip.AddrPort]bool{}
 		for _, slice := range service.Slices {
-			for _, endpoint := range ending(slice) {
-				now[endpoint] = true
+			for endpoint, ends := range endpointsOf(slice) {
+				there[endpoint.at] = true
+				if !ends {
+					continue
+				}
+				ending[endpoint] = true
 				if !before[endpoint] {
-					l.pending[endpoint.at] = true
-					l.due.Reset(landed)
+					l.part(endpoint.at, handshakes, now)
 				}
 			}
 		}
 		delete(l.ending, key)
-		if len(now) > 0 {
-			l.ending[key] = now
+		if len(ending) > 0 {
+			l.ending[key] = ending
+		}
+		for endpoint := range before {
+			// Where the Service itself went, or only its wish for this Pod, what is under
+			// way may still be answered.
+			if service.Object != nil && !there[endpoint.at] && !l.ends(endpoint) {
+				l.part(endpoint.at, allFlows, now)
+			}
 		}
 	}
 }
 
+// ends says whether some Service shows the endpoint as ending.
+func (l *leaving) ends(endpoint endsAt) bool {
+	for _, ending := range l.ending {
+		if ending[endpoint] {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *leaving) part(at netip.AddrPort, what forgettable, now time.Time) {
+	if len(l.pending) == 0 {
+		l.due.Reset(landed)
+	}
+	l.pending[at] = parting{now.Add(landed), what}
+}
+
 // take returns the endpoints that are due.
-func (l *leaving) take() map[netip.AddrPort]bool {
-	due := l.pending
-	l.pending = map[netip.AddrPort]bool{}
+func (l *leaving) take(now time.Time) map[netip.AddrPort]forgettable {
+	due := map[netip.AddrPort]forgettable{}
+	for at, p := range l.pending {
+		if !p.due.After(now) {
+			due[at] = p.what
+			delete(l.pending, at)
+		}
+	}
+	if len(l.pending) > 0 {
+		l.due.Reset(landed)
+	}
 	return due
 }
 
-// ending are the TCP endpoints of a slice that end.
-func ending(slice *discovery.EndpointSlice) []endsAt {
-	var found []endsAt
+// endpointsOf are the TCP endpoints of a slice, and whether they end.
+func endpointsOf(slice *discovery.EndpointSlice) map[endsAt]bool {
+	found := map[endsAt]bool{}
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		if e.Conditions.Terminating == nil || !*e.Conditions.Terminating {
-			continue
-		}
+		ends := e.Conditions.Terminating != nil && *e.Conditions.Terminating
 		var pod types.UID
 		if e.TargetRef != nil {
 			pod = e.TargetRef.UID
@@ -82,7 +133,7 @@ func ending(slice *discovery.EndpointSlice) []endsAt {
 			}
 			for _, port := range slice.Ports {
 				if port.Port != nil && (port.Protocol == nil || *port.Protocol == v1.ProtocolTCP) {
-					found = append(found, endsAt{pod, netip.AddrPortFrom(addr, uint16(*port.Port))})
+					found[endsAt{pod, netip.AddrPortFrom(addr, uint16(*port.Port))}] = ends
 				}
 			}
 		}

@@ -1,10 +1,14 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
@@ -115,6 +119,49 @@ func TestConnectionsAreSpread(t *testing.T) {
 	if seen["a"]+seen["b"] != rounds || seen["a"] < 20 || seen["b"] < 20 {
 		t.Errorf("answers of %v", seen)
 	}
+}
+
+// While there always is an endpoint, no connection is refused, however often their number
+// changes: not even that whose first packet passes in the moment of a change.
+func TestNoConnectionIsRefusedWhileEndpointsChange(t *testing.T) {
+	l := newLab(t, true)
+	l.Serve(l.A, "a", 8080)
+	l.Serve(l.B, "b", 8080)
+	p := l.proxy()
+	change := func(endpoints ...string) {
+		p.set(behind(web(), endpoints...))
+		if err := p.kernel.dropUnused(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("10.42.0.2@here")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var clients sync.WaitGroup
+	var made atomic.Int64
+	for range 3 {
+		clients.Go(func() {
+			netlab.In(t, l.C, func() error {
+				for ctx.Err() == nil {
+					conn, err := net.DialTimeout("tcp", "10.43.0.10:80", netlab.Patience)
+					if err != nil {
+						t.Errorf("connection %d: %v", made.Load(), err)
+						return nil
+					}
+					made.Add(1)
+					_ = conn.(*net.TCPConn).SetLinger(0) // the port is free at once
+					conn.Close()
+				}
+				return nil
+			})
+		})
+	}
+	for changes := 0; made.Load() < 20000 && !t.Failed(); changes++ {
+		change("10.42.0.2@here", "10.42.0.3@here")
+		change("10.42.0.3@here")
+	}
+	cancel()
+	clients.Wait()
 }
 
 func TestRealSessionAffinity(t *testing.T) {

@@ -103,7 +103,7 @@ func (p *Proxy) Run(ctx context.Context) {
 		case <-check.C:
 			p.check()
 		case <-p.leaving.due.C:
-			p.forget(&stale{c: p.c, left: p.leaving.take()})
+			p.forget(&stale{c: p.c, left: p.leaving.take(time.Now())})
 		}
 		if p.behind {
 			p.retry = min(max(2*p.retry, retryFirst), retryMost)
@@ -146,7 +146,7 @@ func (p *Proxy) follow() {
 	}
 	p.forget(flows)
 	p.confirm()
-	p.leaving.note(changes)
+	p.leaving.note(changes, time.Now())
 	p.dropUnused()
 }
 
