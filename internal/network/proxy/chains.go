@@ -26,7 +26,10 @@ func fixed(c Config, family Family) []Chain {
 		{Name: "nat-prerouting", Hook: hookPrerouting, Priority: priorityDstNAT, NAT: true, Rules: []Rule{{Jump{"services"}}}},
 		{Name: "nat-output", Hook: hookOutput, Priority: priorityDstNAT, NAT: true, Rules: []Rule{{Jump{"services"}}}},
 		// What nobody answers is ended before it is routed: there need not be a route.
-		{Name: "filter-prerouting-late", Hook: hookPrerouting, Priority: priorityLate, Rules: []Rule{newTo("unserved"), newTo("unknown")}},
+		// A first packet that was still under way when its endpoint stopped listening is not
+		// refused: the client repeats it and finds another one.
+		{Name: "filter-prerouting-late", Hook: hookPrerouting, Priority: priorityLate, Rules: []Rule{
+			{OfTCP{}, Refusal{}, Translated{}, Found{setEnding}, Drop{}}, newTo("unserved"), newTo("unknown")}},
 		{Name: "filter-output-late", Hook: hookOutput, Priority: priorityLate, Rules: []Rule{newTo("unserved"), newTo("unknown")}},
 		{Name: "nat-postrouting", Hook: hookPostrouting, Priority: prioritySrcNAT, NAT: true, Rules: []Rule{
 			{Marked{}, Unmark{}, Masquerade{}},

@@ -47,7 +47,7 @@ func (f field) width(family Family) int {
 		return 4
 	case class:
 		return 8
-	case protocol, port, index, targetPort:
+	case protocol, port, sourcePort, index, targetPort:
 		return 4
 	}
 	panic("unknown field")
@@ -106,7 +106,7 @@ func (f field) print(b []byte) string {
 		return a.String()
 	case protocol:
 		return Protocol(b[0]).String()
-	case port, targetPort:
+	case port, sourcePort, targetPort:
 		return fmt.Sprint(binary.BigEndian.Uint16(b))
 	case index:
 		return fmt.Sprint(binary.NativeEndian.Uint32(b))

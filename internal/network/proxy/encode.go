@@ -49,6 +49,16 @@ func (e encoder) part(p Part) []expr.Any {
 		return e.inRange(destination, p.Range, p.Not)
 	case OfTCP:
 		return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}}}
+	case Refusal:
+		// Of RFC 9293's header; RST is 4, ACK is 16.
+		const flags, rstAndAck, flagsAt, sequenceAt = 0x3f, 0x14, 13, 4
+		return []expr.Any{
+			&expr.Payload{DestRegister: reg(0), Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
+			&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{rstAndAck}},
+			&expr.Payload{DestRegister: reg(0), Base: expr.PayloadBaseTransportHeader, Offset: sequenceAt, Len: 4},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: make([]byte, 4)},
+		}
 	case Redirection:
 		return append(e.redirection(), leaves(p.Interface)...)
 	case FromHere:
@@ -183,6 +193,8 @@ func (e encoder) payload(f field, at int) expr.Any {
 	case port:
 		// TCP, UDP and SCTP have it in one place.
 		return &expr.Payload{DestRegister: reg(at), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+	case sourcePort:
+		return &expr.Payload{DestRegister: reg(at), Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2}
 	case index, target, targetPort, class:
 	}
 	panic("a packet has no such field")

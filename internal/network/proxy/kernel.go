@@ -111,7 +111,7 @@ func nftType(fields []field, family Family) nftables.SetDatatype {
 			}
 		case protocol:
 			types = append(types, nftables.TypeInetProto)
-		case port, targetPort:
+		case port, sourcePort, targetPort:
 			types = append(types, nftables.TypeInetService)
 		case index:
 			types = append(types, nftables.TypeMark)

@@ -83,18 +83,7 @@ func TestALostHandshakeFindsAnotherEndpoint(t *testing.T) {
 		return nil
 	})
 	nobody := netip.MustParseAddrPort("10.42.0.9:8080")
-	testkit.WaitFor(t, "the first packet", func() error {
-		all, err := p.flows.conn.Execute(request(ctGet, mdnetlink.Dump, IPv4, nil))
-		if err != nil {
-			return err
-		}
-		for _, message := range all {
-			if f, ok := parseFlow(message.Data); ok && f.from == nobody && !f.connected {
-				return nil
-			}
-		}
-		return errors.New("no flow to it")
-	})
+	testkit.WaitFor(t, "the first packet", func() error { return p.hasFlow(nobody) })
 	p.set(behind(web(), "10.42.0.9@here ending", "10.42.0.3@here"))
 	forgotten, err := p.flows.forget(&stale{c: p.c, left: map[netip.AddrPort]forgettable{nobody: handshakes}}, p.c.families())
 	if err != nil || forgotten != 1 {
@@ -141,4 +130,40 @@ func TestAPortUsedAgainFindsAnotherEndpoint(t *testing.T) {
 	if again := ask(); again[:1] != "b" {
 		t.Errorf("answered %q", again)
 	}
+}
+
+// A first packet that comes to an endpoint that has just stopped listening, because it
+// ends, is not refused: the client repeats it, and by then there are others.
+func TestAnEndingEndpointRefusesNobody(t *testing.T) {
+	l := newLab(t, true)
+	l.Serve(l.B, "b", 8080)
+	p := l.proxy()
+	p.set(behind(web(), "10.42.0.2@here")) // which does not listen
+	if got := l.Get(l.C, "tcp", "10.43.0.10:80"); got != "refused" {
+		t.Errorf("one that does not end: %s", got)
+	}
+	p.set(behind(web(), "10.42.0.2@here ending"))
+	if got := l.GetFor(l.C, "tcp", "10.43.0.10:80", netlab.Impatience); got != "silence" {
+		t.Errorf("one that ends: %s", got)
+	}
+	if got := l.Get(l.C, "tcp", "10.42.0.2:8080"); got != "refused" {
+		t.Errorf("past the Service: %s", got)
+	}
+}
+
+// hasFlow is nil when there is an unfinished handshake with the endpoint.
+func (p *proxied) hasFlow(with netip.AddrPort) error {
+	if err := p.flows.conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return err
+	}
+	all, err := p.flows.conn.Execute(request(ctGet, mdnetlink.Dump, IPv4, nil))
+	if err != nil {
+		return err
+	}
+	for _, message := range all {
+		if f, ok := parseFlow(message.Data); ok && f.from == with && !f.connected {
+			return nil
+		}
+	}
+	return errors.New("no flow to it")
 }

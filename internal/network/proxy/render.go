@@ -86,6 +86,9 @@ func (r *portRenderer) render(out *Rendering) {
 	if len(r.all) > 0 {
 		r.hairpins(out, len(external) > 0 || r.port.NodePort != 0)
 	}
+	if r.protocol() == TCP {
+		r.ending(out)
+	}
 	if r.protocol() == UDP {
 		r.conntrack(out, append(clusterIPs, external...))
 	}
@@ -241,6 +244,15 @@ func (r *portRenderer) hairpins(out *Rendering, external bool) {
 	for _, e := range used {
 		if e.local {
 			r.add(out, setHairpin, packAddr(e.at.Addr())+packAddr(e.at.Addr()), "")
+		}
+	}
+}
+
+// ending names the endpoints that end.
+func (r *portRenderer) ending(out *Rendering) {
+	for _, e := range r.all {
+		if e.terminating {
+			r.add(out, setEnding, packAddr(e.at.Addr())+packPort(e.at.Port()), "")
 		}
 	}
 }

@@ -81,6 +81,9 @@ type (
 	Marked struct{}
 	// OfTCP matches TCP.
 	OfTCP struct{}
+	// Refusal matches the answer to the first packet of a TCP connection that nobody
+	// listens for.
+	Refusal struct{}
 	// Redirection matches an ICMP redirect that leaves by an interface.
 	Redirection struct{ Interface string }
 )
@@ -132,7 +135,7 @@ func (f Family) header() string {
 // words names a key as nft does.
 func words(fields []field, f Family) string {
 	names := map[field]string{
-		source: f.header() + " saddr", destination: f.header() + " daddr", protocol: "meta l4proto", port: "th dport",
+		source: f.header() + " saddr", destination: f.header() + " daddr", protocol: "meta l4proto", port: "th dport", sourcePort: "th sport",
 		target: "<address>", targetPort: "<port>", index: "<index>",
 	}
 	var parts []string
@@ -177,6 +180,7 @@ func (Drop) text(Family) string       { return "drop" }
 func (Reject) text(Family) string     { return "reject" }
 func (Reset) text(Family) string      { return "reject with tcp reset" }
 func (OfTCP) text(Family) string      { return "meta l4proto tcp" }
+func (Refusal) text(Family) string    { return "tcp flags == rst | ack tcp sequence 0" }
 func (p Redirection) text(f Family) string {
 	return map[Family]string{IPv4: "icmp type redirect", IPv6: "icmpv6 type nd-redirect"}[f] + " oifname " + p.Interface
 }

@@ -14,6 +14,7 @@ const (
 	setFirewalled        = "firewalled"
 	setAllowed           = "allowed"
 	setHairpin           = "hairpin"
+	setEnding            = "ending"
 	setSticky            = "sticky"
 	setStickyNodePorts   = "sticky-node-ports"
 	setAffinity          = "affinity"
@@ -29,6 +30,7 @@ const (
 	destination              // the packet's destination address
 	protocol                 // its layer 4 protocol
 	port                     // its destination port
+	sourcePort               // its source port
 	index                    // which of the endpoints
 	target                   // an endpoint's address
 	targetPort               // an endpoint's port
@@ -61,6 +63,7 @@ var schemas = []schema{
 	{name: setFirewalled, key: []field{destination, protocol, port}},
 	{name: setAllowed, key: []field{destination, protocol, port, source}, ranged: true},
 	{name: setHairpin, key: []field{source, destination}},
+	{name: setEnding, key: []field{source, sourcePort}},
 	{name: setSticky, key: []field{destination, protocol, port, target, targetPort}},
 	{name: setStickyNodePorts, key: []field{protocol, port, target, targetPort}},
 	{name: setAffinity, key: []field{source, destination, protocol, port}, value: []field{target, targetPort}, remembers: true},

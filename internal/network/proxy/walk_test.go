@@ -196,7 +196,7 @@ func (w *walker) part(part Part, p *packet) verdict {
 		return matched(p.marked)
 	case OfTCP:
 		return matched(p.protocol == TCP)
-	case Redirection:
+	case Redirection, Refusal:
 		return fails
 	default:
 		return w.statement(part, p)
@@ -241,6 +241,8 @@ func (w *walker) key(fields []field, p *packet) string {
 			key += packProtocol(p.protocol)
 		case port:
 			key += packPort(p.to.Port())
+		case sourcePort:
+			key += packPort(p.from.Port())
 		case index, target, targetPort, class:
 		}
 	}
