@@ -12,6 +12,9 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/capabilities"
 )
 
@@ -19,3 +22,11 @@ import (
 // default is to refuse them, every installer of it turns them on: who may create
 // a Pod here owns the machine anyway. The setting is the process's.
 func allowPrivileged() { capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true}) }
+
+// withoutCacheSnapshots turns off that the watch cache keeps a tree of all objects for
+// each change of the last 75 seconds, from which it would answer the second page of a
+// list: the store answers that, too. A tenth of the memory of a busy mend was such trees.
+// The setting is the process's.
+func withoutCacheSnapshots() error {
+	return utilfeature.DefaultMutableFeatureGate.Set(string(features.ListFromCacheSnapshot) + "=false")
+}

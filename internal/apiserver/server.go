@@ -87,6 +87,9 @@ func New(config Config) (*Server, error) {
 		return nil, err
 	}
 	allowPrivileged()
+	if err := withoutCacheSnapshots(); err != nil {
+		return nil, err
+	}
 	s := &Server{config: config, backend: newBackend(config.Etcd, config.CompactionInterval)}
 	s.base, s.stop = context.WithCancel(context.Background())
 	if err := s.build(); err != nil {

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"reflect"
 	"sync"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,21 +16,25 @@ import (
 // watch cache keeps every version of the last 75 seconds, and of 5,000 Pods that
 // come up that is 20,000 times the same containers, tolerations and labels.
 //
-// It may, because what a watch decodes is never changed: the cache shares each
+// Versions of one Pod share their status and its managers, too: to be deleted changes
+// neither.
+//
+// They may, because what a watch decodes is never changed: the cache shares each
 // object among all who read it already.
 type sharingCodec struct {
 	runtime.Codec
 
-	mu   sync.Mutex
-	last map[types.UID]*core.Pod // by controller
+	mu sync.Mutex
+	// last is by controller, versions by Pod. Neither keeps a Pod in memory.
+	last, versions map[types.UID]weak.Pointer[core.Pod]
 }
 
-// mostShared bounds the controllers that are remembered. Beyond it all are
-// forgotten, and remembered anew with their next Pods.
-const mostShared = 4096
+// mostShared bounds what is remembered. Beyond it all is forgotten, and remembered anew
+// with the next Pods.
+const mostShared = 16384
 
 func newSharingCodec(codec runtime.Codec) *sharingCodec {
-	return &sharingCodec{Codec: codec, last: map[types.UID]*core.Pod{}}
+	return &sharingCodec{Codec: codec, last: map[types.UID]weak.Pointer[core.Pod]{}, versions: map[types.UID]weak.Pointer[core.Pod]{}}
 }
 
 // Decode implements runtime.Decoder. Only watches decode into nothing given.
@@ -47,18 +52,28 @@ func (c *sharingCodec) share(pod *core.Pod) {
 		return
 	}
 	c.mu.Lock()
-	other := c.last[owner.UID]
+	other, before := c.last[owner.UID].Value(), c.versions[pod.UID].Value()
 	c.mu.Unlock()
 	if other != nil {
 		share(pod, other)
 	}
+	if before != nil {
+		reuse(&pod.Status, before.Status)
+		shareManagers(pod.ManagedFields, before.ManagedFields)
+	}
 	// Only now may others look at it: watches decode several at once.
+	this := weak.Make(pod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.last) >= mostShared {
-		clear(c.last)
+	remember(c.last, owner.UID, this)
+	remember(c.versions, pod.UID, this)
+}
+
+func remember(in map[types.UID]weak.Pointer[core.Pod], as types.UID, pod weak.Pointer[core.Pod]) {
+	if len(in) >= mostShared {
+		clear(in)
 	}
-	c.last[owner.UID] = pod
+	in[as] = pod
 }
 
 // share takes over what other, which nobody changes, has alike.
@@ -66,6 +81,7 @@ func share(pod, other *core.Pod) {
 	reuse(&pod.Labels, other.Labels)
 	reuse(&pod.Annotations, other.Annotations)
 	reuse(&pod.OwnerReferences, other.OwnerReferences)
+	shareManagers(pod.ManagedFields, other.ManagedFields)
 	reuse(&pod.Spec.InitContainers, other.Spec.InitContainers)
 	reuse(&pod.Spec.Containers, other.Spec.Containers)
 	reuse(&pod.Spec.Volumes, other.Spec.Volumes)
@@ -74,6 +90,18 @@ func share(pod, other *core.Pod) {
 	reuse(&pod.Spec.Affinity, other.Spec.Affinity)
 	reuse(&pod.Spec.NodeSelector, other.Spec.NodeSelector)
 	reuse(&pod.Spec.TopologySpreadConstraints, other.Spec.TopologySpreadConstraints)
+}
+
+// shareManagers shares what the same managers own: the time at which they came to is
+// their own.
+func shareManagers(mine, theirs []metav1.ManagedFieldsEntry) {
+	for i := range mine {
+		for j := range theirs {
+			if mine[i].Manager == theirs[j].Manager && mine[i].Subresource == theirs[j].Subresource {
+				reuse(&mine[i].FieldsV1, theirs[j].FieldsV1)
+			}
+		}
+	}
 }
 
 // reuse takes theirs where it says the same as mine.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -87,5 +88,42 @@ func TestPodsAreSharedByManyAtOnce(t *testing.T) {
 	}
 	if err := decoding.Wait(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What marks a Pod as to be deleted leaves its status and its managers as they were.
+func TestVersionsOfOnePodShareTheirStatus(t *testing.T) {
+	plain := legacyscheme.Codecs.LegacyCodec(v1.SchemeGroupVersion)
+	codec := newSharingCodec(plain)
+	pod := &core.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "1",
+			OwnerReferences: []metav1.OwnerReference{{UID: "one", Controller: ptr.To(true)}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "mend", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}}}},
+		Status: core.PodStatus{Phase: core.PodRunning, Conditions: []core.PodCondition{{Type: core.PodReady, Status: core.ConditionTrue}}},
+	}
+	decode := func() *core.Pod {
+		t.Helper()
+		data, err := runtime.Encode(plain, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := runtime.Decode(codec, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(pod.Status, got.(*core.Pod).Status); diff != "" {
+			t.Errorf("another status (-want +got):\n%s", diff)
+		}
+		return got.(*core.Pod)
+	}
+	first := decode()
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1e9, 0)}, ptr.To[int64](1)
+	marked := decode()
+	if &first.Status.Conditions[0] != &marked.Status.Conditions[0] || first.ManagedFields[0].FieldsV1 != marked.ManagedFields[0].FieldsV1 {
+		t.Error("two versions do not share what is the same")
+	}
+	pod.Status.Conditions[0].Status = core.ConditionFalse
+	if unready := decode(); &unready.Status.Conditions[0] == &marked.Status.Conditions[0] {
+		t.Error("what differs is shared")
 	}
 }

@@ -65,6 +65,7 @@ type process struct {
 // leaves the containers running for the next start.
 func Run(ctx context.Context, config Config, tell Teller) error {
 	logLibraries(config.LogTo)
+	tuneGC()
 	p, err := open(config)
 	if err != nil {
 		return err

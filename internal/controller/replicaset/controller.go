@@ -109,7 +109,7 @@ func (c *Controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	o.StatusWritten = c.statuses.last(key)
 	now := c.clock.Now()
 	o.Unrouted = unrouted(c.routing, o.Pods, now)
-	c.pace.looks(key, now)
+	c.pace.looks(key, now, len(o.Pods))
 	p := plan(o, now)
 	err = c.apply(ctx, key, o, p)
 	var refused *refusedError

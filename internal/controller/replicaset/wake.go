@@ -15,8 +15,11 @@ import (
 // growthInterval is the least time between two looks at one ReplicaSet of which the
 // second would only see that Pods came on. Each look goes through all its Pods: of
 // 10,000 Pods that start, 30,000 looks would read 300,000,000. What it delays is
-// held back by statusInterval anyway.
-const growthInterval = 25 * time.Millisecond
+// held back by statusInterval anyway. It is longer for many Pods, so that looking at
+// them takes no more than a tenth of a core.
+func growthInterval(pods int) time.Duration {
+	return max(25*time.Millisecond, time.Duration(pods)*10*time.Microsecond)
+}
 
 // pace wakes ReplicaSets for what may wait.
 type pace struct {
@@ -24,32 +27,33 @@ type pace struct {
 	wake  func(key string)
 	later func(key string, at time.Time)
 
-	mu     sync.Mutex
-	looked map[string]time.Time // when a sync last began, by key
+	mu   sync.Mutex
+	next map[string]time.Time // until when growth waits, by key
 }
 
-func (p *pace) looks(key string, at time.Time) {
+// looks notes that a sync begins to look at so many Pods.
+func (p *pace) looks(key string, at time.Time, pods int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.looked == nil {
-		p.looked = map[string]time.Time{}
+	if p.next == nil {
+		p.next = map[string]time.Time{}
 	}
-	p.looked[key] = at
+	p.next[key] = at.Add(growthInterval(pods))
 }
 
 func (p *pace) forget(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.looked, key)
+	delete(p.next, key)
 }
 
 // grew wakes the ReplicaSet, at once if it was not looked at lately.
 func (p *pace) grew(key string) {
 	p.mu.Lock()
-	last := p.looked[key]
+	next := p.next[key]
 	p.mu.Unlock()
-	if at := last.Add(growthInterval); !last.IsZero() && at.After(p.clock.Now()) {
-		p.later(key, at)
+	if next.After(p.clock.Now()) {
+		p.later(key, next)
 		return
 	}
 	p.wake(key)
