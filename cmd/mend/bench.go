@@ -44,7 +44,7 @@ func newBench(opts *options) *cobra.Command {
 			if len(options.Processes) == 0 {
 				options.Processes = ownProcesses(opts.dataDir)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
 			result, err := bench.Run(ctx, options)
 			if err != nil {
