@@ -288,14 +288,18 @@ func (c *cluster) status() statusOfMend {
 	return status
 }
 
-// runtime is a CRI client of our own to the containerd of this cluster.
-func (c *cluster) runtime() internalapi.RuntimeService {
+// runtime is a CRI client of our own to the containerd of this cluster, which may just be
+// starting.
+func (c *cluster) runtime() (client internalapi.RuntimeService) {
 	c.t.Helper()
-	socket := c.status().Paths["runtime socket"]
-	client, err := cri.NewRemoteRuntimeService(context.Background(), "unix://"+socket, 10*time.Second, nil, false)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	socket := "unix://" + c.status().Paths["runtime socket"]
+	c.eventually("containerd", func() string {
+		var err error
+		if client, err = cri.NewRemoteRuntimeService(context.Background(), socket, 10*time.Second, nil, false); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return client
 }
 
