@@ -63,7 +63,11 @@ func loops(caPEM []byte, api apiservice.Config, routing replicaset.Routing, rese
 // startLoops builds and runs every loop. It returns when the informers have
 // their first lists.
 func (p *process) startLoops(ctx context.Context) error {
-	list := loops(p.pki.CAPEM(), p.apiService, p.services.routing(), p.apiService.Port)
+	var routing replicaset.Routing
+	if p.host != nil {
+		routing = p.host.routing()
+	}
+	list := loops(p.pki.CAPEM(), p.apiService, routing, p.apiService.Port)
 	if err := checkOwners(list); err != nil {
 		return err
 	}

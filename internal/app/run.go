@@ -43,8 +43,7 @@ type process struct {
 	serviceRange netip.Prefix
 	events       record.EventBroadcaster
 	built        []*loop.Loop
-	host         *host     // nil with simulated nodes
-	services     *services // nil without a Pod network of ours
+	host         machine // nil with simulated nodes alone
 	kubelets     kubelets
 	nodeNames    []string
 	agentsMu     sync.Mutex
@@ -117,11 +116,13 @@ func open(config Config) (*process, error) {
 	}
 	p.fleet = newFleet(p, config.Behaviour)
 	if config.Simulate == 0 {
-		p.host = &host{p: p}
+		p.host, err = newHost(p)
 	}
-	if err := p.chooseServiceRange(); err != nil {
-		lock.Release()
-		return nil, err
+	if err == nil {
+		err = p.chooseServiceRange()
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
 	}
 	return p, nil
 }
@@ -138,13 +139,12 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := p.servePods(); err != nil {
-		return err
+	if p.host != nil {
+		if err := p.host.serve(); err != nil {
+			return err
+		}
 	}
 	if err := p.startEvents(); err != nil {
-		return err
-	}
-	if err := p.watchServices(); err != nil {
 		return err
 	}
 	if err := serveControl(p.control.ctx, p.instance.ControlSocket(), p, p.log); err != nil {
@@ -165,7 +165,9 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := p.waitReady(ctx); err != nil {
 		return err
 	}
-	p.services.belong(ctx)
+	if p.host != nil {
+		p.host.registered(ctx)
+	}
 	return nil
 }
 

@@ -50,7 +50,6 @@ func (p *process) Status(ctx context.Context) Status {
 	if p.host != nil {
 		p.host.describe(&status)
 	}
-	p.services.describe(&status)
 	nodes, err := p.nodesStatus(ctx)
 	if err != nil {
 		status.Components = append(status.Components, component("nodes", err))

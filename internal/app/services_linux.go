@@ -46,6 +46,7 @@ var dnsService = catalog.Key{Namespace: metav1.NamespaceSystem, Name: feed.Servi
 // cluster's DNS, and the gate between a Pod's end and the requests that reach it.
 type services struct {
 	p            *process
+	host         *host
 	node         string
 	catalog      *catalog.Catalog
 	acks         *traffic.Acks
@@ -57,12 +58,21 @@ type services struct {
 	programmed   atomic.Uint64             // newest EndpointSlice version in the kernel
 }
 
-// watchServices makes the picture of Services and the gate, for the loops and the
-// agent. Without a Pod network of ours there are none.
-func (p *process) watchServices() error {
-	if p.host == nil || p.host.network == nil {
+// serve does nothing without a Pod network of ours: there are no Services then.
+func (h *host) serve() error {
+	if h.network == nil {
 		return nil
 	}
+	if err := h.servePods(); err != nil {
+		return err
+	}
+	return h.watchServices()
+}
+
+// watchServices makes the picture of Services and the gate, for the loops and the
+// agent.
+func (h *host) watchServices() error {
+	p := h.p
 	name, err := p.config.nodeName()
 	if err != nil {
 		return err
@@ -71,22 +81,14 @@ func (p *process) watchServices() error {
 	if err != nil {
 		return err
 	}
-	s := &services{p: p, node: name, client: client, catalog: catalog.New(), acks: traffic.NewAcks(name),
+	s := &services{p: p, host: h, node: name, client: client, catalog: catalog.New(), acks: traffic.NewAcks(name),
 		acknowledger: traffic.NewAcknowledger(client, name, p.log)}
 	s.gate = traffic.NewGate(traffic.Config{Catalog: s.catalog, Acks: s.acks, NetNS: s.netNS, Log: p.log})
 	p.loops.run(func(ctx context.Context) { s.catalog.Run(ctx, client, p.log) })
 	p.loops.run(func(ctx context.Context) { s.acks.Run(ctx, client, p.log) })
 	p.loops.run(s.gate.Run)
-	p.services = s
+	h.services = s
 	return nil
-}
-
-// routing is what the ReplicaSet loop asks whether requests reach a Pod.
-func (s *services) routing() replicaset.Routing {
-	if s == nil || !s.p.config.ConfirmTraffic {
-		return nil
-	}
-	return s.gate
 }
 
 // podGate is what the agent asks whether a Pod's end may begin.
@@ -117,8 +119,8 @@ func (s *services) carry(ctx context.Context, nodeIP string) error {
 	}
 	listening := make(chan netip.AddrPort, 1)
 	dns, err := feed.New(feed.Config{
-		Command: []string{filepath.Join(s.p.host.supervisor.BinDir(), "mend-dns")}, RunDir: s.p.instance.RunDir(),
-		Zone: clusterDomain, Address: s.p.host.network.Gateway, Catalog: s.catalog, Log: s.p.log,
+		Command: []string{filepath.Join(s.host.supervisor.BinDir(), "mend-dns")}, RunDir: s.p.instance.RunDir(),
+		Zone: clusterDomain, Address: s.host.network.Gateway, Catalog: s.catalog, Log: s.p.log,
 		Listening: func(at netip.AddrPort) {
 			select {
 			case listening <- at:
@@ -147,8 +149,8 @@ func (s *services) carry(ctx context.Context, nodeIP string) error {
 
 func (s *services) proxyConfig(nodeIP string, first func()) proxy.Config {
 	c := proxy.Config{
-		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: s.p.host.network.Bridge,
-		PodRanges: []netip.Prefix{s.p.host.network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
+		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: s.host.network.Bridge,
+		PodRanges: []netip.Prefix{s.host.network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
 		Catalog: s.catalog, Events: s.p.recorder(corev1.EventSource{Component: "kube-proxy", Host: s.node}), Log: s.p.log,
 		Programmed: func(version uint64) {
 			s.acks.Programmed(version)
@@ -202,9 +204,10 @@ func (s *services) publish(ctx context.Context, listening <-chan netip.AddrPort)
 	}
 }
 
-// belong has the confirmations go with the Node, once it has registered. Nothing else
+// registered has the confirmations go with the Node, now that it has. Nothing else
 // depends on it.
-func (s *services) belong(ctx context.Context) {
+func (h *host) registered(ctx context.Context) {
+	s := h.services
 	if s == nil {
 		return
 	}
@@ -248,26 +251,22 @@ func (s *services) describe(status *Status) {
 	status.Components = append(status.Components, rules, dns)
 }
 
-// chooseServiceRange gives the instance its range of Service addresses. On simulated
-// nodes nothing is routed, so any will do.
-func (p *process) chooseServiceRange() (err error) {
-	if p.config.Simulate > 0 {
-		p.serviceRange = simulatedServices
-		return nil
-	}
-	p.serviceRange, err = network.ServiceRange(networkConfig(p.instance, p))
-	return err
+func (h *host) serviceRange() (netip.Prefix, error) {
+	return network.ServiceRange(networkConfig(h.p.instance, h.p))
 }
 
-var simulatedServices = netip.MustParsePrefix("10.96.0.0/12")
+// routing is what the ReplicaSet loop asks whether requests reach a Pod.
+func (h *host) routing() replicaset.Routing {
+	if h.services == nil || !h.p.config.ConfirmTraffic {
+		return nil
+	}
+	return h.services.gate
+}
 
 // servePods makes the API listen where Pods reach it, on the node's address in its Pod
 // range, and leads default/kubernetes there.
-func (p *process) servePods() error {
-	if p.host == nil || p.host.network == nil {
-		return nil
-	}
-	gateway := p.host.network.Gateway.String()
+func (h *host) servePods() error {
+	p, gateway := h.p, h.network.Gateway.String()
 	listener, err := net.Listen("tcp", net.JoinHostPort(gateway, strconv.Itoa(int(p.apiService.Port))))
 	if err != nil { // somebody has the port on all addresses
 		listener, err = net.Listen("tcp", net.JoinHostPort(gateway, "0"))
