@@ -50,10 +50,8 @@ func newUp(opts *options) *cobra.Command {
 		Short: "Start mend and return when the node is Ready",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if up.simulate > 0 && os.Geteuid() != 0 && !cmd.Flags().Changed("data-dir") {
-				if own := ownDataDir(); own != "" {
-					up.dataDir = own
-				}
+			if up.simulate > 0 {
+				up.simulated(cmd)
 			}
 			if err := up.validate(); err != nil {
 				return err
