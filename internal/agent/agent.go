@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"mend/internal/agent/cgroup"
+	"mend/internal/agent/hostpath"
 	"mend/internal/agent/image"
 	"mend/internal/agent/kubeletapi"
 	"mend/internal/agent/logs"
@@ -110,9 +111,9 @@ func New(cfg Config) (*Agent, error) {
 	a.reader = podruntime.NewReader(cfg.Runtime, a.endMessage)
 	a.buildInformers()
 	a.sources = &sources{client: cfg.Client, services: a.services}
-	a.volumes = &volume.Manager{Host: a.host, Sources: a.sources, Tokens: a.sources, Mounter: volume.Kernel{}}
+	a.volumes = &volume.Manager{Host: a.host, Sources: a.sources, Tokens: a.sources, Mounter: volume.Kernel{}, HostPaths: hostpath.NewAsker(cfg.Clock)}
 	if cfg.Simulated {
-		a.volumes.Mounter, a.volumes.Lazy = volume.None{}, true
+		a.volumes.Mounter, a.volumes.HostPaths, a.volumes.Lazy = volume.None{}, nil, true
 	}
 	a.probes = probe.NewManager(probe.Options{Execer: cfg.Runtime, Clock: cfg.Clock, Dial: cfg.ProbeDial,
 		OnChange: a.probeChanged, OnFailure: a.probeFailed, Log: cfg.Log})

@@ -91,7 +91,7 @@ func (a *Agent) configure(ctx context.Context, v view, c *v1.Container, act Acti
 	if err != nil {
 		return nil, nil, err
 	}
-	mounts, err := a.volumes.Mounts(v.pod, c, v.ips, env)
+	mounts, err := a.volumes.Mounts(ctx, v.pod, c, v.ips, env)
 	if err != nil {
 		return nil, nil, err
 	}
