@@ -38,7 +38,7 @@ const (
 	observeTimeout = 10 * time.Second
 	sandboxTimeout = 4 * time.Minute
 	startTimeout   = 2 * time.Minute
-	stopSlack      = 2 * time.Minute // beyond the grace period
+	stopSlack      = time.Minute // beyond the grace period
 	pullTimeout    = time.Hour
 	hookTimeout    = time.Hour
 	rotatePeriod   = 10 * time.Second
