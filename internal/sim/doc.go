@@ -1,8 +1,9 @@
 // Package sim runs the real loops in a world that repeats from a seed.
 //
 // The plan, apply and observe code of Deployment, ReplicaSet, scheduler, garbage
-// collection, Pod collection, node health and taint eviction is the shipped one; it
-// is built as app builds it, but driven by hand (see [mend/internal/loop.Drive]).
+// collection, Pod collection, node health and taint eviction, and of the loops that
+// fill and end namespaces, is the shipped one; it is built as app builds it, but
+// driven by hand (see [mend/internal/loop.Drive]).
 // What surrounds it is made here: an API in memory with the rules that the loops
 // build on (resourceVersions, UIDs, preconditions, generations, finalizers, graceful
 // deletion, status subresources), watches that lag, repeat and start over, clocks,
@@ -14,8 +15,10 @@
 // lists; conflicts; requests that fail before or after they took effect; refused
 // creates; the process killed between any two requests and started anew; wall
 // clock jumps in both directions, or else, in a third of the seeds, agents that fall
-// silent and are heard again (silence.go); users, the agent and other loops acting
-// between any two requests of a sync.
+// silent and are heard again (silence.go); in half of the seeds, namespaces that
+// come and go, and creates that take effect after their namespace began to end
+// (namespaces.go); users, the agent and other loops acting between any two requests
+// of a sync.
 //
 // # What is checked
 //

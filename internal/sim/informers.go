@@ -164,7 +164,7 @@ type factory struct {
 
 func newFactory() *factory {
 	f := &factory{of: map[resource]*informer{}, other: newInformer()}
-	for _, res := range append([]resource{leases}, resources...) {
+	for _, res := range everything {
 		f.of[res] = newInformer()
 	}
 	return f
@@ -188,6 +188,12 @@ func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 		return f.of[nodes]
 	case *coordination.Lease:
 		return f.of[leases]
+	case *v1.Namespace:
+		return f.of[namespaces]
+	case *v1.ServiceAccount:
+		return f.of[serviceAccounts]
+	case *v1.ConfigMap:
+		return f.of[configMaps]
 	}
 	return f.other
 }

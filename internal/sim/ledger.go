@@ -28,8 +28,10 @@ const revisionAnnotation = "deployment.kubernetes.io/revision"
 type ledger struct {
 	w        *world
 	accounts map[types.UID]*account
-	// orphaned are owners deleted with the policy orphan.
-	orphaned map[types.UID]bool
+	// orphaned are owners deleted with the policy orphan, and which UID was the last
+	// to be given when each was gone. What is made later for an owner that a cache
+	// still shows is no orphan but garbage.
+	orphaned map[types.UID]types.UID
 	// extra are the ReplicaSets that may have more Pods than they ask for, because
 	// the answer to a create was lost.
 	extra map[types.UID]bool
@@ -42,7 +44,7 @@ type account struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]bool{}, extra: map[types.UID]bool{}}
+	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]types.UID{}, extra: map[types.UID]bool{}}
 }
 
 // bounds are the floor and ceiling that the spec asks for. Recreate has none.
@@ -67,6 +69,11 @@ func scaled(of *intstr.IntOrString, want int, up bool) int {
 
 // changed follows every change of the truth.
 func (l *ledger) changed(res resource, before, after object) {
+	if before != nil && after == nil {
+		if _, was := l.orphaned[before.GetUID()]; was {
+			l.orphaned[before.GetUID()] = l.w.api.lastUID()
+		}
+	}
 	switch res {
 	case deployments:
 		l.deploymentChanged(before, after)
@@ -74,7 +81,7 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.podChanged(before, after)
 	case replicaSets:
 		l.replicaSetChanged(before, after)
-	case nodes, leases:
+	case nodes, leases, namespaces, serviceAccounts, configMaps:
 	}
 }
 
@@ -223,7 +230,7 @@ func (w *world) deploymentOf(rs *apps.ReplicaSet) *apps.Deployment {
 
 // lives says whether the object is there, the same one, and nobody deletes it.
 func (w *world) lives(o object) bool {
-	for _, res := range resources {
+	for _, res := range everything {
 		if now := w.api.objects[res][keyOf(o)]; now != nil && now.GetUID() == o.GetUID() {
 			return now.GetDeletionTimestamp() == nil
 		}
@@ -346,7 +353,7 @@ func (w *world) judgeGarbage(o object) {
 			!slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)) {
 			w.mayBreach = "collects " + keyOf(o) + " of " + ref.Name + ", which is there"
 		}
-		if w.ledger.orphaned[ref.UID] {
+		if last, was := w.ledger.orphaned[ref.UID]; was && o.GetUID() <= last {
 			w.mayBreach = "collects " + keyOf(o) + ", which its owner orphaned"
 		}
 	}
@@ -367,7 +374,7 @@ func (w *world) judgeRelease(owner object) {
 }
 
 func (w *world) byUID(uid types.UID) object {
-	for _, res := range resources {
+	for _, res := range everything {
 		for _, o := range w.api.objects[res] {
 			if o.GetUID() == uid {
 				return o

@@ -98,6 +98,43 @@ var mutations = []mutation{
 
 	{"no Pod may stay for a time", "controller/tainteviction/plan.go",
 		"limit, isLimited = lasts, true", "limit, isLimited = lasts, true; if MUTATED { limit = 0 }"},
+
+	{"an empty namespace is let go of at once", "controller/namespace/plan.go",
+		"if age < settleTime {", "if age < settleTime && !MUTATED {"},
+	{"the finalizers of others are taken off a namespace", "controller/namespace/plan.go",
+		"if f != corev1.FinalizerKubernetes {", "if f != corev1.FinalizerKubernetes && !MUTATED {"},
+	{"a namespace goes although not all kinds are known", "controller/namespace/plan.go",
+		"o.DiscoveryFailure == \"\" &&", "(o.DiscoveryFailure == \"\" || MUTATED) &&"},
+	{"a kind that cannot be listed is taken to be empty", "controller/namespace/observe.go",
+		"kind.Failure = err.Error()", "if !MUTATED { kind.Failure = err.Error() }"},
+	{"what Pods need goes with them", "controller/namespace/observe.go",
+		"if kind.Resource == podsResource && (", "if !MUTATED && kind.Resource == podsResource && ("},
+	{"Pods are killed with their namespace", "controller/namespace/apply.go",
+		"opts := metav1.DeleteOptions{PropagationPolicy: &background}",
+		"opts := metav1.DeleteOptions{PropagationPolicy: &background}; if MUTATED { opts.GracePeriodSeconds = new(int64) }"},
+	{"all namespaces are emptied", "controller/namespace/apply.go",
+		"if a.InBulk {", "if MUTATED { resource = c.metadata.Resource(a.Resource).Namespace(\"\") }; if a.InBulk {"},
+
+	{"the end of a system namespace is not noticed", "controller/namespace/system.go",
+		"slices.Contains(System, key.Name) {", "slices.Contains(System, key.Name) && !MUTATED {"},
+	{"one of the system's namespaces is never made", "controller/namespace/system.go",
+		"isMissing && slices.Contains(System, name)", "isMissing && slices.Contains(System, name) && !(MUTATED && name == System[2])"},
+
+	{"the end of a ServiceAccount is not noticed", "controller/serviceaccount/controller.go",
+		"key.Name == defaultName {", "key.Name == defaultName && !MUTATED {"},
+	{"a namespace that is there already needs no ServiceAccount", "controller/serviceaccount/controller.go",
+		"AddFunc:    byName,", "AddFunc: func(obj any) { if !MUTATED { byName(obj) } },"},
+	{"a ServiceAccount that was made is taken to be in view", "controller/serviceaccount/controller.go",
+		"return loop.ErrStale", "if MUTATED { return nil }; return loop.ErrStale"},
+
+	{"changed certificates stay", "controller/rootca/plan.go",
+		"case !maps.Equal(have.Data, data) || have", "case !MUTATED && !maps.Equal(have.Data, data) || have"},
+	{"certificates that cannot be changed stay", "controller/rootca/plan.go",
+		"case !maps.Equal(have.Data, data) && have", "case !MUTATED && !maps.Equal(have.Data, data) && have"},
+	{"the end of certificates is not noticed", "controller/rootca/controller.go",
+		"DeleteFunc: byConfigMap,", "DeleteFunc: func(obj any) { if !MUTATED { byConfigMap(obj) } },"},
+	{"certificates that were made are taken to be in view", "controller/rootca/controller.go",
+		"if err == nil {\n", "if err == nil && !MUTATED {\n"},
 }
 
 // TestMutations puts all bugs in, by an overlay over the source, switches one on at

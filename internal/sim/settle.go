@@ -29,6 +29,7 @@ func (w *world) settle() {
 	w.faults = false
 	w.note("faults stop")
 	w.endure()
+	w.freeNamespaces()
 	w.makePossible()
 	if !w.converge() || w.broken != "" {
 		return
@@ -171,6 +172,7 @@ func (w *world) checkConverged() {
 		w.checkDeployment(d)
 	}
 	w.checkNodes()
+	w.checkNamespaces()
 	for _, res := range []resource{replicaSets, pods} {
 		for _, o := range w.api.all(res) {
 			w.checkOwned(res, o)
@@ -238,7 +240,7 @@ func (w *world) checkOwned(res resource, o object) {
 	for _, rs := range listOf[*apps.ReplicaSet](w.api, replicaSets) {
 		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 		must(err)
-		if selector.Matches(labels.Set(pod.Labels)) {
+		if rs.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
 			w.breach("nobody has adopted Pod %s, which %s selects", pod.Name, rs.Name)
 		}
 	}
