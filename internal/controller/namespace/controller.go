@@ -57,6 +57,8 @@ type controller struct {
 	discovery Discovery
 	lister    corelisters.NamespaceLister
 
+	deletions loop.Anchors // by UID
+
 	mu     sync.Mutex
 	passed map[types.UID]memory
 }
@@ -159,6 +161,7 @@ func (c *controller) remember(uid types.UID, m memory) {
 }
 
 func (c *controller) forget(uid types.UID) {
+	c.deletions.Forget(string(uid))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.passed, uid)
