@@ -9,6 +9,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,14 +33,20 @@ const (
 	namespaces      resource = "namespaces"
 	serviceAccounts resource = "serviceaccounts"
 	configMaps      resource = "configmaps"
+	// Only in seeds with Services.
+	services       resource = "services"
+	endpointSlices resource = "endpointslices"
+	endpointsRes   resource = "endpoints"
 )
 
 // resources are watched in every seed, namespaceKinds only where namespaces come
-// and go. Both and the Leases are all there is.
+// and go, serviceKinds only where there are Services. These and the Leases are all
+// there is.
 var (
 	resources      = []resource{deployments, replicaSets, pods, nodes}
 	namespaceKinds = []resource{namespaces, serviceAccounts, configMaps}
-	everything     = slices.Concat(resources, []resource{leases}, namespaceKinds)
+	serviceKinds   = []resource{services, endpointSlices, endpointsRes}
+	everything     = slices.Concat(resources, []resource{leases}, namespaceKinds, serviceKinds)
 )
 
 // object is a stored object. Once stored it is never changed: whoever wants
@@ -113,8 +120,11 @@ func compare(a, b string) int {
 }
 
 func group(res resource) schema.GroupResource {
-	if res == deployments || res == replicaSets {
+	switch res {
+	case deployments, replicaSets:
 		return schema.GroupResource{Group: "apps", Resource: string(res)}
+	case endpointSlices:
+		return schema.GroupResource{Group: discovery.GroupName, Resource: string(res)}
 	}
 	return schema.GroupResource{Resource: string(res)}
 }
@@ -308,6 +318,14 @@ func keepOther(old, next object, status bool) bool {
 		if !status {
 			n.Status = o.Status
 		}
+	case *v1.Service:
+		if o := old.(*v1.Service); status {
+			n.Spec = o.Spec
+		} else {
+			n.Status = o.Status
+		}
+	case *discovery.EndpointSlice:
+		return sliceChanged(old.(*discovery.EndpointSlice), n)
 	}
 	return false
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -81,7 +80,7 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.podChanged(before, after)
 	case replicaSets:
 		l.replicaSetChanged(before, after)
-	case nodes, leases, namespaces, serviceAccounts, configMaps:
+	case nodes, leases, namespaces, serviceAccounts, configMaps, services, endpointSlices, endpointsRes:
 	}
 }
 
@@ -245,6 +244,7 @@ func (l *ledger) settleAccounts() {
 		return
 	}
 	clear(l.extra)
+	l.w.slicesKnown = true
 	for _, d := range listOf[*apps.Deployment](l.w.api, deployments) {
 		a := l.accounts[d.UID]
 		floor, ceiling := bounds(d)
@@ -295,6 +295,8 @@ func (w *world) judge(s *syncing, r request) {
 		w.judgeOwner(s, r, target)
 	case "nodehealth", "tainteviction":
 		w.judgeSilence(s, r, target)
+	case "endpointslice", "endpoints":
+		w.judgeShown(s, r)
 	case "garbage":
 		switch {
 		case target == nil:
@@ -362,7 +364,7 @@ func (w *world) judgeGarbage(o object) {
 // judgeRelease checks that an owner deleted in the foreground goes last. Only what
 // all watches have shown can be expected to be known.
 func (w *world) judgeRelease(owner object) {
-	for _, res := range []resource{replicaSets, pods} {
+	for _, res := range []resource{replicaSets, pods, endpointSlices} {
 		for _, o := range w.api.objects[res] {
 			for _, ref := range o.GetOwnerReferences() {
 				if ref.UID == owner.GetUID() && ptr.Deref(ref.BlockOwnerDeletion, false) {
@@ -478,21 +480,3 @@ func (w *world) used(node string) (cpu, count int64) {
 }
 
 func milliCPU(pod *v1.Pod) int64 { return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() }
-
-// revisionsGrow checks every change of a revision.
-func (w *world) revisionsGrow(res resource, before, after object) {
-	if before == nil || after == nil || before.GetUID() != after.GetUID() || res != deployments && res != replicaSets {
-		return
-	}
-	old, had := revisionOf(before)
-	now, has := revisionOf(after)
-	if !had || has && now >= old {
-		return
-	}
-	w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
-}
-
-func revisionOf(o object) (int, bool) {
-	n, err := strconv.Atoi(o.GetAnnotations()[revisionAnnotation])
-	return n, err == nil
-}

@@ -17,12 +17,14 @@ type mutation struct{ name, file, old, new string }
 // rare are bugs that few seeds meet, and a seed shortly before one that does: the
 // search begins there. When the world changes it may take longer, not fail.
 var rare = map[string]int{
-	"revisions begin anew when no ReplicaSet is left":               110,
-	"a Deployment adopts without looking whether it is still there": 930,
-	"a Pod is deleted whoever it is by now":                         170,
-	"ready Pods go first":                                           255,
-	"Pods that are available go before those that are not yet":      1945,
-	"adopting what is gone ends the sync":                           1335,
+	"revisions begin anew when no ReplicaSet is left":                     110,
+	"a Deployment adopts without looking whether it is still there":       930,
+	"a Pod is deleted whoever it is by now":                               170,
+	"ready Pods go first":                                                 255,
+	"Pods that are available go before those that are not yet":            1945,
+	"adopting what is gone ends the sync":                                 1335,
+	"a namespace is looked at without a pause once the clock is set back": 1850,
+	"a slice that others changed stays":                                   575,
 }
 
 var mutations = []mutation{
@@ -115,6 +117,9 @@ var mutations = []mutation{
 	{"all namespaces are emptied", "controller/namespace/apply.go",
 		"if a.InBulk {", "if MUTATED { resource = c.metadata.Resource(a.Resource).Namespace(\"\") }; if a.InBulk {"},
 
+	{"a namespace is looked at without a pause once the clock is set back", "controller/namespace/plan.go",
+		"\tage := max(0, now.Sub(deleted))", "if MUTATED { deleted = n.DeletionTimestamp.Time }\n age := now.Sub(deleted); if !MUTATED { age = max(0, age) }"},
+
 	{"the end of a system namespace is not noticed", "controller/namespace/system.go",
 		"slices.Contains(System, key.Name) {", "slices.Contains(System, key.Name) && !MUTATED {"},
 	{"one of the system's namespaces is never made", "controller/namespace/system.go",
@@ -135,6 +140,31 @@ var mutations = []mutation{
 		"DeleteFunc: byConfigMap,", "DeleteFunc: func(obj any) { if !MUTATED { byConfigMap(obj) } },"},
 	{"certificates that were made are taken to be in view", "controller/rootca/controller.go",
 		"if err == nil {\n", "if err == nil && !MUTATED {\n"},
+
+	{"the view need not have reached the last written slice", "controller/endpoints/endpointslice/controller.go",
+		"if !c.writes.CaughtUp(key) {", "if !MUTATED && !c.writes.CaughtUp(key) {"},
+	{"a slice that was deleted before it showed is waited for", "controller/endpoints/endpointslice/controller.go",
+		"if c.tracker.StaleSlices(service, have) {", "if c.tracker.StaleSlices(service, have) {\n if MUTATED { return loop.ErrStale }"},
+	{"the end of a slice from before the start is not noticed", "controller/endpoints/endpointslice/controller.go",
+		"c.tracker.Has(slice) && c.tracker.HandleDeletion(slice)",
+		"(MUTATED && !c.tracker.Has(slice) || c.tracker.Has(slice) && c.tracker.HandleDeletion(slice))"},
+	{"a slice that others changed stays", "controller/endpoints/endpointslice/controller.go", "foreign := ", "foreign := !MUTATED && "},
+	{"slices show what is not selected", "controller/endpoints/endpointslice/controller.go",
+		"labels.Set(service.Spec.Selector)", "labels.Set(map[bool]map[string]string{false: service.Spec.Selector}[MUTATED])"},
+	{"a Pod that is not selected any more is not noticed", "controller/endpoints/podservices/podservices.go",
+		"if key.OldLabels != nil {", "if key.OldLabels != nil && !MUTATED {"},
+	{"the end of a Pod wakes no Service", "controller/endpoints/podservices/podservices.go",
+		"{ changed(obj, nil) }", "{ if !MUTATED { changed(obj, nil) } }"},
+
+	{"Pods that end stay in Endpoints", "controller/endpoints/plan.go",
+		"ShouldPodBeInEndpoints(pod, service.Spec.PublishNotReadyAddresses)", "ShouldPodBeInEndpoints(pod, service.Spec.PublishNotReadyAddresses || MUTATED)"},
+	{"all of Endpoints are ready", "controller/endpoints/plan.go",
+		"|| podutil.IsPodReady(pod)}, true", "|| podutil.IsPodReady(pod) || MUTATED}, true"},
+	{"Endpoints outlive their Service", "controller/endpoints/plan.go",
+		"case o.Service == nil:\n", "case o.Service == nil && MUTATED: return Plan{}\n case o.Service == nil:\n"},
+	{"Endpoints that others changed stay", "controller/endpoints/observe.go", "if isManaged(obj) {", "if isManaged(obj) && !MUTATED {"},
+	{"Endpoints whose Service ended before the start are not noticed", "controller/endpoints/observe.go",
+		"if inFirstList && ", "if !MUTATED && inFirstList && "},
 }
 
 // TestMutations puts all bugs in, by an overlay over the source, switches one on at

@@ -397,33 +397,43 @@ func (c podClient) List(ctx context.Context, _ metav1.ListOptions) (*v1.PodList,
 	return list, err
 }
 
-// discovery says what the server has, to the loop that ends namespaces.
-type discovery struct{ life *life }
+// discoverer says what the server has, to the loop that ends namespaces.
+type discoverer struct{ life *life }
 
-// served are the kinds by group, most of which can be deleted as a collection.
-var served = []*metav1.APIResourceList{
-	{GroupVersion: "v1", APIResources: []metav1.APIResource{
+// Kinds by group, most of which can be deleted as a collection.
+var (
+	core = &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
 		deletable(configMaps), deletable(pods, "deletecollection"), deletable(serviceAccounts, "deletecollection"),
-	}},
-	{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+	}}
+	coreOfServices = &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+		deletable(services), deletable(endpointsRes, "deletecollection"),
+	}}
+	ofSlices = &metav1.APIResourceList{GroupVersion: "discovery.k8s.io/v1", APIResources: []metav1.APIResource{
+		deletable(endpointSlices, "deletecollection"),
+	}}
+	ofApps = &metav1.APIResourceList{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
 		deletable(deployments, "deletecollection"), deletable(replicaSets, "deletecollection"),
-	}},
-}
+	}}
+)
 
 func deletable(res resource, more ...string) metav1.APIResource {
 	return metav1.APIResource{Name: string(res), Namespaced: true, Verbs: append([]string{"list", "delete"}, more...)}
 }
 
 // ServerPreferredNamespacedResourcesWithContext sometimes does not know of one group.
-func (d discovery) ServerPreferredNamespacedResourcesWithContext(ctx context.Context) ([]*metav1.APIResourceList, error) {
+func (d discoverer) ServerPreferredNamespacedResourcesWithContext(ctx context.Context) ([]*metav1.APIResourceList, error) {
 	w := d.life.w
 	_, err := d.life.call(ctx, request{verb: "get", key: "/apis"}, func(*api) (object, error) { return nil, nil })
 	if err != nil {
 		return nil, err
 	}
+	known := []*metav1.APIResourceList{core}
+	if w.profile.services {
+		known = append(known, coreOfServices, ofSlices)
+	}
 	if !w.faults || !w.profile.errors || w.rng.IntN(8) > 0 {
-		return served, nil
+		return append(known, ofApps), nil
 	}
 	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
-	return served[:1], &clientdiscovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("no answer")}}
+	return known, &clientdiscovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("no answer")}}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -79,6 +80,7 @@ func (w *world) converge() bool {
 			ready := w.life.ready()
 			if len(ready) == 0 {
 				w.checkWaiting()
+				w.checkShown()
 				break
 			}
 			if syncs++; syncs > settleSyncs {
@@ -173,7 +175,8 @@ func (w *world) checkConverged() {
 	}
 	w.checkNodes()
 	w.checkNamespaces()
-	for _, res := range []resource{replicaSets, pods} {
+	w.checkShown()
+	for _, res := range []resource{replicaSets, pods, services, endpointSlices} {
 		for _, o := range w.api.all(res) {
 			w.checkOwned(res, o)
 		}
@@ -214,6 +217,24 @@ func (w *world) checkHistory(d *apps.Deployment) {
 	if now, _ := revisionOf(d); now != highest {
 		w.breach("%s is at revision %d, its newest ReplicaSet at %d", keyOf(d), now, highest)
 	}
+}
+
+// revisionsGrow checks every change of a revision.
+func (w *world) revisionsGrow(res resource, before, after object) {
+	if before == nil || after == nil || before.GetUID() != after.GetUID() || res != deployments && res != replicaSets {
+		return
+	}
+	old, had := revisionOf(before)
+	now, has := revisionOf(after)
+	if !had || has && now >= old {
+		return
+	}
+	w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
+}
+
+func revisionOf(o object) (int, bool) {
+	n, err := strconv.Atoi(o.GetAnnotations()[revisionAnnotation])
+	return n, err == nil
 }
 
 // checkOwned checks that what is left has an owner, or was let go of.

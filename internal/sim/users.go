@@ -36,6 +36,9 @@ func (w *world) userActions() []action {
 	if w.profile.namespaces {
 		calm = append(calm, namespaceActions...)
 	}
+	if w.profile.services {
+		calm = append(calm, serviceActions...)
+	}
 	if !w.profile.losses {
 		return calm
 	}

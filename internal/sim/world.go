@@ -43,6 +43,8 @@ type profile struct {
 	silence bool
 	// namespaces come and go, and what ends them and fills them runs.
 	namespaces bool
+	// services are there, and what shows their Pods runs.
+	services bool
 }
 
 // world is one run.
@@ -70,6 +72,9 @@ type world struct {
 	silences     *silences
 	copies       [][2]object // what was stored, and what it was then
 	late         []late      // users' creates under way
+	// slicesKnown: the loop can know of all EndpointSlices, since it made them and was
+	// answered.
+	slicesKnown bool
 }
 
 // Run makes one run.
@@ -99,6 +104,7 @@ func Run(o Options) Result {
 	}
 	w.profile.jumps = w.profile.jumps && !w.profile.silence
 	w.profile.namespaces = w.rng.IntN(2) == 0
+	w.profile.services = w.rng.IntN(2) == 0
 	w.note("profile %+v", w.profile)
 	w.beginNamespaces()
 	w.makeNode("node-0", 1600)

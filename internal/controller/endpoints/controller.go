@@ -45,7 +45,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		events: env.Events, log: env.Log.With("loop", "endpoints"), times: endpointsliceutil.NewTriggerTimeTracker(),
 		writes: view.NewWrites(map[string]cache.Store{"endpoints": core.Endpoints().Informer().GetStore()}),
 	}
-	l := loop.New(loop.Options{Name: "endpoints", Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "endpoints", Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	return l, c.watch(env, l)
 }
 
