@@ -25,6 +25,7 @@ var rare = map[string]int{
 	"adopting what is gone ends the sync":                                 1335,
 	"a namespace is looked at without a pause once the clock is set back": 1850,
 	"a slice that others changed stays":                                   575,
+	"Endpoints that were deleted before they showed are not missed":       195,
 }
 
 var mutations = []mutation{
@@ -142,9 +143,11 @@ var mutations = []mutation{
 		"if err == nil {\n", "if err == nil && !MUTATED {\n"},
 
 	{"the view need not have reached the last written slice", "controller/endpoints/endpointslice/controller.go",
-		"if !c.writes.CaughtUp(key) {", "if !MUTATED && !c.writes.CaughtUp(key) {"},
+		"if !c.writes.CaughtUp(key) {\n\t\treturn loop.ErrStale\n", "if !MUTATED && !c.writes.CaughtUp(key) {\n\t\treturn loop.ErrStale\n"},
 	{"a slice that was deleted before it showed is waited for", "controller/endpoints/endpointslice/controller.go",
 		"if c.tracker.StaleSlices(service, have) {", "if c.tracker.StaleSlices(service, have) {\n if MUTATED { return loop.ErrStale }"},
+	{"a slice that was deleted before it showed is not missed", "controller/endpoints/endpointslice/controller.go",
+		"\tif !c.writes.CaughtUp(key) {\n\t\treturn loop.ErrStale // what", "\tif !MUTATED && !c.writes.CaughtUp(key) {\n return loop.ErrStale // what"},
 	{"the end of a slice from before the start is not noticed", "controller/endpoints/endpointslice/controller.go",
 		"c.tracker.Has(slice) && c.tracker.HandleDeletion(slice)",
 		"(MUTATED && !c.tracker.Has(slice) || c.tracker.Has(slice) && c.tracker.HandleDeletion(slice))"},
@@ -162,6 +165,8 @@ var mutations = []mutation{
 		"|| podutil.IsPodReady(pod)}, true", "|| podutil.IsPodReady(pod) || MUTATED}, true"},
 	{"Endpoints outlive their Service", "controller/endpoints/plan.go",
 		"case o.Service == nil:\n", "case o.Service == nil && MUTATED: return Plan{}\n case o.Service == nil:\n"},
+	{"Endpoints that were deleted before they showed are not missed", "controller/endpoints/controller.go",
+		"if err == nil && !c", "if !MUTATED && err == nil && !c"},
 	{"Endpoints that others changed stay", "controller/endpoints/observe.go", "if isManaged(obj) {", "if isManaged(obj) && !MUTATED {"},
 	{"Endpoints whose Service ended before the start are not noticed", "controller/endpoints/observe.go",
 		"if inFirstList && ", "if !MUTATED && inFirstList && "},

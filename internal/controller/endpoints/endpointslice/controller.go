@@ -168,8 +168,12 @@ func (c *controller) reconcile(key string, service *v1.Service) error {
 	if err != nil {
 		c.events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s/%s: %v", service.Namespace, service.Name, err)
+		return err
 	}
-	return err
+	if !c.writes.CaughtUp(key) {
+		return loop.ErrStale // what is deleted before the view shows it is told by no event
+	}
+	return nil
 }
 
 // ours are the Service's slices that this loop keeps, but for those being deleted.
