@@ -197,11 +197,13 @@ func (w *world) count(d *apps.Deployment) census {
 	return c
 }
 
-// isAvailable says whether the Pod serves, by the clock on the wall.
+// isAvailable says whether the Pod serves, by the clock on the wall. One that is ready
+// since a time to come was so before that clock was set back.
 func (w *world) isAvailable(pod *v1.Pod, rs *apps.ReplicaSet) bool {
 	since, ready := readySince(pod)
 	wait := time.Duration(rs.Spec.MinReadySeconds) * time.Second
-	return isActive(pod) && ready && (wait == 0 || !since.Add(wait).After(w.clock.Now()))
+	now := w.clock.Now()
+	return isActive(pod) && ready && (wait == 0 || !since.Add(wait).After(now) || since.After(now.Add(time.Minute)))
 }
 
 func readySince(pod *v1.Pod) (time.Time, bool) {
