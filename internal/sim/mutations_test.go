@@ -21,9 +21,10 @@ var rare = map[string]int{
 	"a Deployment adopts without looking whether it is still there":       930,
 	"a Pod is deleted whoever it is by now":                               170,
 	"ready Pods go first":                                                 255,
-	"Pods that are available go before those that are not yet":            1945,
+	"Pods that are available go before those that are not yet":            2930,
 	"adopting what is gone ends the sync":                                 1335,
 	"a namespace is looked at without a pause once the clock is set back": 1850,
+	"revisions go back when the newest ReplicaSet is gone":                660,
 	"a slice that others changed stays":                                   575,
 	"Endpoints that were deleted before they showed are not missed":       195,
 }
