@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -194,7 +195,7 @@ func (p *process) startControlPlane(ctx context.Context) error {
 		StoreHealth:           p.store.Health,
 		PKI:                   p.pki,
 		Listen:                listener,
-		ServiceClusterIPRange: p.serviceRange.String(),
+		ServiceClusterIPRange: strings.Join(p.serviceRanges(), ","),
 		Kubelets:              &p.kubelets,
 		Log:                   p.log,
 	})

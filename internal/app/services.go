@@ -259,6 +259,9 @@ func (p *process) chooseServiceRange() (err error) {
 	return err
 }
 
+// serviceRanges are the ranges of Services' addresses, the default family's first.
+func (p *process) serviceRanges() []string { return []string{p.serviceRange.String()} }
+
 var simulatedServices = netip.MustParsePrefix("10.96.0.0/12")
 
 // servePods makes the API listen where Pods reach it, on the node's address in its Pod
