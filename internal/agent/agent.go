@@ -99,7 +99,7 @@ func New(cfg Config) (*Agent, error) {
 	a.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Clock: cfg.Clock, Log: cfg.Log,
 		Events: cfg.Events, IPs: cfg.NodeIPs, Labels: cfg.Labels, Taints: cfg.Taints, Capacity: cfg.Capacity,
-		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen), PodCIDR: cfg.PodCIDR,
+		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen), PodCIDRs: cfg.PodCIDRs,
 	})
 	if err != nil {
 		return nil, err

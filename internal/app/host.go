@@ -45,10 +45,20 @@ func containerdConfig(i instance.Instance, n *network.Network, p *process) conta
 
 func networkConfig(i instance.Instance, p *process) network.Config {
 	config := network.Config{InstanceID: i.ID, DataDir: i.Dir, RunDir: i.RunDir(), Log: p.log}
+	config.IPv6 = p.isDualStack()
 	if p.serviceRange.IsValid() {
 		config.Avoid = []netip.Prefix{p.serviceRange}
 	}
 	return config
+}
+
+// podRanges are the ranges of this node's Pods, IPv4 first.
+func (h *host) podRanges() []string {
+	ranges := []string{h.network.PodCIDR.String()}
+	if h.network.PodCIDR6.IsValid() {
+		ranges = append(ranges, h.network.PodCIDR6.String())
+	}
+	return ranges
 }
 
 // start brings the runtime up and connects to it.

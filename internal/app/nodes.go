@@ -55,17 +55,14 @@ func (p *process) startNodes(ctx context.Context) error {
 		config.Capacity = corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(p.config.CPUs), resource.DecimalSI)}
 	}
 	if p.host.network != nil {
-		config.PodCIDR = p.host.network.PodCIDR.String()
-		config.NodeIP = p.host.network.Gateway.String()
+		config.PodCIDRs = p.host.podRanges()
 	}
-	if address := hostAddress(); address != "" {
-		config.NodeIP = address
-	}
-	if config.NodeIP == "" {
+	config.NodeIPs = p.nodeAddresses()
+	if len(config.NodeIPs) == 0 {
 		return errors.New("this machine has no address but loopback for the node")
 	}
 	if p.services != nil {
-		if err := p.services.carry(ctx, config.NodeIP); err != nil {
+		if err := p.services.carry(ctx, config.NodeIPs); err != nil {
 			return err
 		}
 		config.Gate, config.ClusterDNS = p.services.podGate(), []string{p.services.clusterDNS().String()}
@@ -115,18 +112,36 @@ func (p *process) startAgent(config agent.Config) error {
 	return nil
 }
 
+// nodeAddresses are the node's, one of each of its families, IPv4 first: by which it
+// reaches others, or on a machine without a network by which its Pods reach it.
+func (p *process) nodeAddresses() []string {
+	four, six := hostAddress(), ""
+	if n := p.host.network; n != nil {
+		four = cmp.Or(four, n.Gateway.String())
+		if n.Gateway6.IsValid() {
+			six = cmp.Or(hostAddress6(), n.Gateway6.String())
+		}
+	}
+	return slices.DeleteFunc([]string{four, six}, func(a string) bool { return a == "" })
+}
+
 // hostAddress is the address from which this machine reaches others, or "" on a
-// machine without a network.
-func hostAddress() string {
+// machine without a network; hostAddress6 is the same of IPv6.
+func hostAddress() string { return addressTowards("192.0.2.1:9") }
+
+func hostAddress6() string { return addressTowards("[2001:db8::1]:9") }
+
+// addressTowards is the address from which an address would be reached.
+func addressTowards(other string) string {
 	// Connecting a datagram socket sends nothing: it only asks for the route. The
 	// address is one that documentation reserves.
-	conn, err := net.Dial("udp", "192.0.2.1:9")
+	conn, err := net.Dial("udp", other)
 	if err != nil {
 		return ""
 	}
 	defer conn.Close()
 	address, ok := conn.LocalAddr().(*net.UDPAddr)
-	if !ok || address.IP.IsLoopback() || address.IP.IsUnspecified() {
+	if !ok || address.IP.IsLoopback() || address.IP.IsUnspecified() || address.IP.IsLinkLocalUnicast() && address.IP.To4() == nil {
 		return ""
 	}
 	return address.IP.String()

@@ -42,15 +42,17 @@ type process struct {
 	apiService apiservice.Config
 	// serviceRange is where Services' addresses come from; Pods' do not overlap it.
 	serviceRange netip.Prefix
-	events       record.EventBroadcaster
-	built        []*loop.Loop
-	host         *host     // nil with simulated nodes
-	services     *services // nil without a Pod network of ours
-	kubelets     kubelets
-	nodeNames    []string
-	agentsMu     sync.Mutex
-	agents       []*agent.Agent
-	fleet        *fleet // simulated nodes
+	// serviceRange6 is the same of IPv6; the zero value where Services have none.
+	serviceRange6 netip.Prefix
+	events        record.EventBroadcaster
+	built         []*loop.Loop
+	host          *host     // nil with simulated nodes
+	services      *services // nil without a Pod network of ours
+	kubelets      kubelets
+	nodeNames     []string
+	agentsMu      sync.Mutex
+	agents        []*agent.Agent
+	fleet         *fleet // simulated nodes
 
 	nodes, loops, control *stage
 

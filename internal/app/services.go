@@ -106,12 +106,12 @@ func (s *services) netNS(pod types.UID) (path string, ok bool) {
 
 // carry runs proxy and DNS, and returns when the kernel has the rules of all
 // Services: a Pod that starts may need them at once.
-func (s *services) carry(ctx context.Context, nodeIP string) error {
+func (s *services) carry(ctx context.Context, nodeIPs []string) error {
 	if err := s.acknowledger.Announce(ctx); err != nil {
 		return err
 	}
 	first := make(chan struct{})
-	carrier, err := proxy.New(s.proxyConfig(nodeIP, sync.OnceFunc(func() { close(first) })))
+	carrier, err := proxy.New(s.proxyConfig(nodeIPs, sync.OnceFunc(func() { close(first) })))
 	if err != nil {
 		return fmt.Errorf("service proxy: %w", err)
 	}
@@ -145,10 +145,11 @@ func (s *services) carry(ctx context.Context, nodeIP string) error {
 	}
 }
 
-func (s *services) proxyConfig(nodeIP string, first func()) proxy.Config {
+func (s *services) proxyConfig(nodeIPs []string, first func()) proxy.Config {
+	network := s.p.host.network
 	c := proxy.Config{
-		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: s.p.host.network.Bridge,
-		PodRanges: []netip.Prefix{s.p.host.network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
+		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: network.Bridge, Families: []proxy.Family{proxy.IPv4},
+		PodRanges: []netip.Prefix{network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
 		Catalog: s.catalog, Events: s.p.recorder(corev1.EventSource{Component: "kube-proxy", Host: s.node}), Log: s.p.log,
 		Programmed: func(version uint64) {
 			s.acks.Programmed(version)
@@ -157,8 +158,15 @@ func (s *services) proxyConfig(nodeIP string, first func()) proxy.Config {
 			first()
 		},
 	}
-	if ip, err := netip.ParseAddr(nodeIP); err == nil {
-		c.NodeAddrs = []netip.Addr{ip}
+	if network.PodCIDR6.IsValid() {
+		c.Families = append(c.Families, proxy.IPv6)
+		c.PodRanges = append(c.PodRanges, network.PodCIDR6)
+		c.ServiceRanges = append(c.ServiceRanges, s.p.serviceRange6)
+	}
+	for _, text := range nodeIPs {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			c.NodeAddrs = append(c.NodeAddrs, ip)
+		}
 	}
 	return c
 }
@@ -248,19 +256,33 @@ func (s *services) describe(status *Status) {
 	status.Components = append(status.Components, rules, dns)
 }
 
-// chooseServiceRange gives the instance its range of Service addresses. On simulated
+// isDualStack says whether Pods and Services can have IPv6 addresses too: on a network of
+// ours, where the machine has IPv6 and nobody asked for IPv4 alone.
+func (p *process) isDualStack() bool {
+	return p.config.Simulate == 0 && p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && network.HasIPv6()
+}
+
+// chooseServiceRange gives the instance its ranges of Service addresses. On simulated
 // nodes nothing is routed, so any will do.
 func (p *process) chooseServiceRange() (err error) {
 	if p.config.Simulate > 0 {
 		p.serviceRange = simulatedServices
 		return nil
 	}
-	p.serviceRange, err = network.ServiceRange(networkConfig(p.instance, p))
+	if p.serviceRange, err = network.ServiceRange(networkConfig(p.instance, p)); err == nil && p.isDualStack() {
+		p.serviceRange6, err = network.ServiceRange6(networkConfig(p.instance, p))
+	}
 	return err
 }
 
 // serviceRanges are the ranges of Services' addresses, the default family's first.
-func (p *process) serviceRanges() []string { return []string{p.serviceRange.String()} }
+func (p *process) serviceRanges() []string {
+	ranges := []string{p.serviceRange.String()}
+	if p.serviceRange6.IsValid() {
+		ranges = append(ranges, p.serviceRange6.String())
+	}
+	return ranges
+}
 
 var simulatedServices = netip.MustParsePrefix("10.96.0.0/12")
 
