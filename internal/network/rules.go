@@ -46,7 +46,11 @@ func applyRules(table string, n *Network) error {
 		return err
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("set the nftables table %s (does the kernel have nf_tables and nf_nat?): %w", table, err)
+		hint := "does the kernel have nf_tables and nf_nat?"
+		if n.PodCIDR6.IsValid() {
+			hint += " If it has them for IPv4 only, start with --ip-families=IPv4"
+		}
+		return fmt.Errorf("set the nftables table %s (%s): %w", table, hint, err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,10 +65,8 @@ func build(env loop.Env) (*loop.Loop, error) {
 	if _, err := services.Informer().AddEventHandler(c.serviceEvents(l)); err != nil {
 		return nil, err
 	}
+	_ = networking.ServiceCIDRs().Informer() // has it watched
 	_, err := networking.IPAddresses().Informer().AddEventHandler(c.recordEvents(l))
-	if err == nil {
-		networking.ServiceCIDRs().Informer()
-	}
 	return l, err
 }
 
@@ -99,26 +98,26 @@ func (c *controller) serviceEvents(l *loop.Loop) cache.ResourceEventHandler {
 	}
 }
 
-// recordEvents wakes an IPAddress, and the Service that lost one or whose was changed.
+// recordEvents wakes an IPAddress, and the Service that it says or said to be for, when it
+// is changed or gone.
 func (c *controller) recordEvents(l *loop.Loop) cache.ResourceEventHandler {
-	see := func(obj any) {
-		key, err := cache.DeletionHandlingObjectToName(obj)
-		if err != nil {
+	see := func(obj any, parent bool) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		r, ok := obj.(*networkingv1.IPAddress)
+		if !ok {
 			return
 		}
-		l.Add(recordPrefix + key.Name)
-		for _, s := range c.having(key.Name) {
-			l.Add(servicePrefix + cache.MetaObjectToName(s).String())
+		l.Add(recordPrefix + r.Name)
+		if parent && refersToService(r) {
+			l.Add(servicePrefix + r.Spec.ParentRef.Namespace + "/" + r.Spec.ParentRef.Name)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				l.Add(recordPrefix + key.Name)
-			}
-		},
-		UpdateFunc: func(_, obj any) { see(obj) },
-		DeleteFunc: see,
+		AddFunc:    func(obj any) { see(obj, false) },
+		UpdateFunc: func(old, obj any) { see(old, true); see(obj, true) },
+		DeleteFunc: func(obj any) { see(obj, true) },
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -74,16 +73,6 @@ func (c *controller) named(r *networkingv1.IPAddress) *v1.Service {
 		return nil
 	}
 	return s
-}
-
-// having are the Services with the address. They are searched without an index: this
-// happens when somebody changes IPAddresses, and once for each Service that ends.
-func (c *controller) having(address string) []*v1.Service {
-	all, err := c.services.List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(all, func(s *v1.Service) bool { return !hasAddress(s, address) })
 }
 
 // ranges are those of all ServiceCIDRs, in whatever state: who has an address of one that
