@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -39,7 +41,11 @@ func enableForwarding(cfg Config) error {
 	if err := switchOn(cfg, forwardSysctl, cfg.forwardFile(), nil); err != nil || !cfg.IPv6 {
 		return err
 	}
-	return switchOn(cfg, forwardSysctl6, cfg.forwardFile6(), routedInterfaces())
+	routed, err := routedInterfaces()
+	if err != nil {
+		return err
+	}
+	return switchOn(cfg, forwardSysctl6, cfg.forwardFile6(), routed)
 }
 
 func switchOn(cfg Config, sysctl, file string, routed []string) error {
@@ -88,22 +94,25 @@ func acceptRoutes(name, value string) error {
 	return err
 }
 
-// routedInterfaces are those that take routes only while the host does not forward; and
-// "default", for those to come.
-func routedInterfaces() []string {
-	entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")
-	if err != nil {
-		return nil
+// routedInterfaces are those that have routes from routers, and take them only while the
+// host does not forward. No others: who listens to routers listens to anybody who claims to
+// be one, and containers of somebody else's may be behind an interface.
+func routedInterfaces() ([]string, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list the machine's IPv6 routes: %w", err)
 	}
 	var names []string
-	for _, e := range entries {
-		value, err := os.ReadFile(acceptSysctl(e.Name()))
-		if e.Name() != "all" && e.Name() != "lo" && !strings.HasPrefix(e.Name(), "mend-") &&
-			err == nil && strings.TrimSpace(string(value)) == "1" {
-			names = append(names, e.Name())
+	for _, r := range routes {
+		link, err := netlink.LinkByIndex(r.LinkIndex)
+		if err != nil || slices.Contains(names, link.Attrs().Name) {
+			continue
+		}
+		if value, err := os.ReadFile(acceptSysctl(link.Attrs().Name)); err == nil && strings.TrimSpace(string(value)) == "1" {
+			names = append(names, link.Attrs().Name)
 		}
 	}
-	return names
+	return names, nil
 }
 
 // restoreForwarding switches forwarding off if we switched it on in this boot and no

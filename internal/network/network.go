@@ -223,6 +223,12 @@ func ensureBridge(n *Network) error {
 	if err := ensureAddresses(link, netlink.FAMILY_V6, six...); err != nil {
 		return err
 	}
+	if n.Gateway6.IsValid() {
+		// A Pod that claims to be a router must not become the host's.
+		if err := acceptRoutes(n.Bridge, "0"); err != nil {
+			return fmt.Errorf("bridge %s: %w", n.Bridge, err)
+		}
+	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set the bridge %s up: %w", n.Bridge, err)
 	}

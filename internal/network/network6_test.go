@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func newLab6(t *testing.T) *lab {
@@ -110,12 +113,28 @@ func TestPodsOfBeforeHaveIPv4Alone(t *testing.T) {
 
 func TestTeardownLeavesNothingOfIPv6(t *testing.T) {
 	l := newLab6(t)
-	l.outside() // whose interface takes routes from routers
+	l.outside()
+	link, err := netlink.LinkByName("uplink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if a router had told it.
+	told := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: toIPNet(netip.MustParsePrefix("2001:db8:1::/48")), Protocol: unix.RTPROT_RA,
+		Gw: netip.MustParseAddr("2001:db8::9").AsSlice()}
+	if err := netlink.RouteAdd(told); err != nil {
+		t.Fatal(err)
+	}
 	before := state(t)
 	l.setup()
 	l.connect("one", `[{"hostPort":8081,"containerPort":80}]`)
 	if sysctlNow(t, forwardSysctl6) != "1" || sysctlNow(t, acceptSysctl("uplink")) != "2" {
 		t.Fatalf("forwarding %s, accept_ra %s", sysctlNow(t, forwardSysctl6), sysctlNow(t, acceptSysctl("uplink")))
+	}
+	// Nobody else begins to listen to routers, and the bridge, where Pods are, never does.
+	for name, want := range map[string]string{"default": "1", l.net.Bridge: "0"} {
+		if got := sysctlNow(t, acceptSysctl(name)); got != want {
+			t.Errorf("accept_ra of %s is %s, want %s", name, got, want)
+		}
 	}
 	for range 2 {
 		if err := Teardown(t.Context(), l.cfg); err != nil {
