@@ -110,6 +110,12 @@ func (s *services) carry(ctx context.Context, nodeIPs []string) error {
 	if err := s.acknowledger.Announce(ctx); err != nil {
 		return err
 	}
+	if !s.p.host.network.PodCIDR6.IsValid() && network.HasIPv6() {
+		// What an earlier start may have left, with both families.
+		if err := proxy.Remove(s.p.instance.ID, proxy.IPv6); err != nil {
+			return fmt.Errorf("service proxy: %w", err)
+		}
+	}
 	first := make(chan struct{})
 	carrier, err := proxy.New(s.proxyConfig(nodeIPs, sync.OnceFunc(func() { close(first) })))
 	if err != nil {
