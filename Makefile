@@ -21,14 +21,21 @@ BUILD := CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)'
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
 
+# Containers run on Linux only.
+PAYLOAD := $(if $(filter linux,$(shell $(GO) env GOHOSTOS)),payload)
+
 .PHONY: build
-build: payload ## bin/mend, with the container runtime inside, and bin/kubectl
+build: $(PAYLOAD) ## bin/mend, with the container runtime inside, and bin/kubectl
 	$(BUILD) -o bin/mend ./cmd/mend
 	ln -sf mend bin/kubectl
 
 .PHONY: payload
 payload: ## the container runtime, CNI plugin and built-in images, to be embedded
 	$(MAKE) -C runtime payload
+
+.PHONY: cross
+cross: $(PAYLOAD) ## dist/mend-VERSION-OS-ARCH for Linux and macOS, amd64 and arm64
+	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' CHECK='$(CHECK)' hack/cross.sh
 
 .PHONY: demo
 demo: build ## build mend and walk through both documents on real containers

@@ -13,12 +13,16 @@ import (
 
 func newDoctor(opts *options) *cobra.Command {
 	var port int
+	var simulate bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what keeps this machine from running mend, and how to mend it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			want := doctor.Wanted{DataDir: opts.dataDir, APIAddress: apiAddress(port), Containers: true, OwnRuntime: true}
+			if simulate {
+				opts.simulated(cmd)
+			}
+			want := doctor.Wanted{DataDir: opts.dataDir, APIAddress: apiAddress(port), Containers: !simulate, OwnRuntime: true}
 			if found, err := instance.Find(opts.dataDir); err == nil {
 				if _, running, _ := found.Running(); running {
 					want.APIAddress = apiAddress(0) // its own port is taken by itself
@@ -28,6 +32,7 @@ func newDoctor(opts *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&port, "api-port", defaultAPIPort, "port that the API is to listen on")
+	cmd.Flags().BoolVar(&simulate, "simulate", false, "for simulated nodes, which need neither root nor Linux")
 	return cmd
 }
 

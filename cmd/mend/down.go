@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"mend/internal/app"
 	"mend/internal/instance"
@@ -88,13 +87,11 @@ func (d *downOptions) run(cmd *cobra.Command) error {
 
 // endRunning asks the daemon to end and waits until its process has.
 func (d *downOptions) endRunning(cmd *cobra.Command, found instance.Instance, holder instance.Holder) error {
-	process, err := unix.PidfdOpen(holder.PID, 0)
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	process, err := watchExit(holder.PID)
+	if err != nil {
 		return fmt.Errorf("process %d: %w", holder.PID, err)
 	}
-	if err == nil {
-		defer unix.Close(process)
-	}
+	defer process.Close()
 	query := url.Values{"keepPods": {strconv.FormatBool(d.keepPods)}}
 	err = order(cmd.Context(), cmd.OutOrStdout(), found, holder, "down?"+query.Encode(), nil)
 	if err != nil && !errors.Is(err, os.ErrClosed) {
@@ -103,22 +100,16 @@ func (d *downOptions) endRunning(cmd *cobra.Command, found instance.Instance, ho
 	return awaitExit(cmd.Context(), process, holder.PID)
 }
 
-// awaitExit waits for the process behind a pidfd.
-func awaitExit(ctx context.Context, process, pid int) error {
-	if process < 0 {
-		return nil
-	}
+// awaitExit returns when the process has ended.
+func awaitExit(ctx context.Context, process *exitWatch, pid int) error {
 	deadline := time.Now().Add(exitLimit)
 	for ctx.Err() == nil {
 		left := time.Until(deadline)
 		if left <= 0 {
 			return fmt.Errorf("mend (pid %d) said it was down but has not ended within %s", pid, exitLimit)
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(left.Milliseconds()))
-		if n > 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		ended, err := process.await(left)
+		if ended || err != nil {
 			return err
 		}
 	}

@@ -62,5 +62,5 @@ func readKubeconfig(dataDir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("no kubeconfig of mend's that you may read: has mend run on %s? (sudo mend up)", dataDir)
+	return nil, fmt.Errorf("no kubeconfig of mend's that you may read: has mend run on %s? (%s)", dataDir, startCommand)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mend/internal/agent/hostpath"
 	"mend/internal/kubeconfig"
 	"mend/internal/kubectl"
 )
@@ -22,6 +23,9 @@ func main() {
 	syscall.Umask(0o022)
 	if name := filepath.Base(os.Args[0]); strings.TrimSuffix(name, ".exe") == "kubectl" {
 		os.Exit(kubectl.Run(os.Args[1:], kubeconfigCandidates("")))
+	}
+	if len(os.Args) > 1 && os.Args[1] == hostpath.ChildCommand {
+		os.Exit(hostpath.Child(os.Args[2:], os.Stdout))
 	}
 	if err := newRoot().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mend:", err)

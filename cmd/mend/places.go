@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"mend/internal/instance"
 	"mend/internal/kubeconfig"
 )
@@ -11,16 +13,28 @@ import (
 const systemDataDir = "/var/lib/mend"
 
 // defaultDataDir is the machine's directory; a person without root who has
-// simulated a cluster before gets that one.
+// simulated a cluster before gets that one, and where nothing else can be done gets it
+// in any case.
 func defaultDataDir() string {
-	if os.Geteuid() != 0 {
-		if own := ownDataDir(); own != "" {
-			if _, err := instance.Find(own); err == nil {
-				return own
-			}
-		}
+	if os.Geteuid() == 0 {
+		return systemDataDir
 	}
-	return systemDataDir
+	own := ownDataDir()
+	if own == "" {
+		return systemDataDir
+	}
+	if _, err := instance.Find(own); err != nil && canRunContainers {
+		return systemDataDir
+	}
+	return own
+}
+
+// simulated has a person without root simulate in a directory of their own, unless
+// another was named.
+func (o *options) simulated(cmd *cobra.Command) {
+	if own := ownDataDir(); own != "" && os.Geteuid() != 0 && !cmd.Flags().Changed("data-dir") {
+		o.dataDir = own
+	}
 }
 
 // ownDataDir is where a simulated cluster of a person without root lives.

@@ -71,7 +71,7 @@ func simulateNodes(cmd *cobra.Command, opts *options, count int, behaviour strin
 		return err
 	}
 	if !running {
-		return errors.New("mend is not running; start it with: mend up")
+		return errors.New("mend is not running; start it with: " + startCommand)
 	}
 	path := "simulate?nodes=" + strconv.Itoa(count)
 	if err := order(cmd.Context(), cmd.OutOrStdout(), found, holder, path, strings.NewReader(behaviour)); err != nil {

@@ -39,7 +39,7 @@ func newStatus(opts *options) *cobra.Command {
 				err = printStatus(cmd.OutOrStdout(), status, time.Now())
 			}
 			if err == nil && !status.Running {
-				return errors.New("mend is not running; start it with: sudo mend up")
+				return errors.New("mend is not running; start it with: " + startCommand)
 			}
 			return err
 		},

@@ -39,6 +39,7 @@ type upOptions struct {
 	nodeName        string
 	cpus            int
 	confirmTraffic  bool
+	ipFamilies      string
 	notify          bool
 	verbose         bool
 }
@@ -50,10 +51,8 @@ func newUp(opts *options) *cobra.Command {
 		Short: "Start mend and return when the node is Ready",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if up.simulate > 0 && os.Geteuid() != 0 && !cmd.Flags().Changed("data-dir") {
-				if own := ownDataDir(); own != "" {
-					up.dataDir = own
-				}
+			if up.simulate > 0 {
+				up.simulated(cmd)
 			}
 			if err := up.validate(); err != nil {
 				return err
@@ -71,6 +70,7 @@ func newUp(opts *options) *cobra.Command {
 	flags.StringVar(&up.nodeName, "node-name", "", "name of this node; the host's name by default")
 	flags.IntVar(&up.cpus, "cpus", 0, "CPUs that the node offers to Pods, however many it has; limits still hold. 0 offers those it has")
 	flags.BoolVar(&up.confirmTraffic, "confirm-traffic", true, "end a Pod only when no request reaches it any more, and count a new one as available only when requests do; =false does neither, as Kubernetes' own components")
+	flags.StringVar(&up.ipFamilies, "ip-families", "", "IPv4, or IPv4,IPv6: the addresses that Pods and Services can have; by default both where this machine has IPv6")
 	flags.BoolVarP(&up.verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&up.notify, "notify", false, "")
 	_ = flags.MarkHidden("notify")
@@ -91,8 +91,13 @@ func (u *upOptions) validate() error {
 		return errors.New("--simulate and --runtime-endpoint exclude each other")
 	case u.simulate == 0 && u.behaviour != "":
 		return errors.New("--behaviour is for simulated nodes: give --simulate too")
+	case u.ipFamilies == app.BothFamilies && (u.simulate > 0 || u.runtimeEndpoint != ""):
+		return errors.New("--ip-families=IPv4,IPv6 needs mend's own Pod network: not with --simulate or --runtime-endpoint")
 	}
 	if _, _, err := readBehaviour(u.behaviour); err != nil {
+		return err
+	}
+	if err := app.ValidateIPFamilies(u.ipFamilies); err != nil {
 		return err
 	}
 	return app.ValidateNodeName(u.nodeName)
@@ -163,6 +168,7 @@ func (u *upOptions) runHere(ctx context.Context) error {
 		NodeName:        u.nodeName,
 		CPUs:            u.cpus,
 		ConfirmTraffic:  u.confirmTraffic,
+		IPFamilies:      u.ipFamilies,
 		Verbose:         u.verbose,
 		LogTo:           os.Stderr,
 	}, tell)
@@ -234,6 +240,7 @@ func (u *upOptions) daemonArgs(made instance.Instance) []string {
 		"--confirm-traffic=" + strconv.FormatBool(u.confirmTraffic)}
 	for flag, value := range map[string]string{
 		"--behaviour": u.behaviour, "--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
+		"--ip-families": u.ipFamilies,
 	} {
 		if value != "" {
 			args = append(args, flag, absoluteIfFile(flag, value))

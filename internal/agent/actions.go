@@ -21,11 +21,14 @@ import (
 	"mend/internal/runtime/cleanup"
 )
 
-func (a *Agent) setUpVolumes(ctx context.Context, p *pod) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+func (a *Agent) setUpVolumes(flight context.Context, p *pod) error {
+	ctx, cancel := context.WithTimeout(flight, startTimeout)
 	defer cancel()
 	v := a.viewOf(p)
 	if failures := a.volumes.SetUp(ctx, v.pod); len(failures) > 0 {
+		if flight.Err() != nil {
+			return flight.Err() // nobody wants them any more
+		}
 		var all []error
 		for _, f := range failures {
 			a.event(v.pod, "", "", v1.EventTypeWarning, "FailedMount", f.Error())

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"mend/internal/agent/cgroup"
+	"mend/internal/agent/hostpath"
 	"mend/internal/agent/image"
 	"mend/internal/agent/kubeletapi"
 	"mend/internal/agent/logs"
@@ -37,7 +38,7 @@ const (
 	observeTimeout = 10 * time.Second
 	sandboxTimeout = 4 * time.Minute
 	startTimeout   = 2 * time.Minute
-	stopSlack      = 2 * time.Minute // beyond the grace period
+	stopSlack      = time.Minute // beyond the grace period
 	pullTimeout    = time.Hour
 	hookTimeout    = time.Hour
 	rotatePeriod   = 10 * time.Second
@@ -99,7 +100,7 @@ func New(cfg Config) (*Agent, error) {
 	a.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Clock: cfg.Clock, Log: cfg.Log,
 		Events: cfg.Events, IPs: cfg.NodeIPs, Labels: cfg.Labels, Taints: cfg.Taints, Capacity: cfg.Capacity,
-		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen), PodCIDR: cfg.PodCIDR,
+		Reserve: cfg.AllocatableReserve, MaxPods: cfg.MaxPods, DataDir: cfg.DataDir, KubeletPort: port(cfg.KubeletListen), PodCIDRs: cfg.PodCIDRs,
 	})
 	if err != nil {
 		return nil, err
@@ -110,9 +111,9 @@ func New(cfg Config) (*Agent, error) {
 	a.reader = podruntime.NewReader(cfg.Runtime, a.endMessage)
 	a.buildInformers()
 	a.sources = &sources{client: cfg.Client, services: a.services}
-	a.volumes = &volume.Manager{Host: a.host, Sources: a.sources, Tokens: a.sources, Mounter: volume.Kernel{}}
+	a.volumes = &volume.Manager{Host: a.host, Sources: a.sources, Tokens: a.sources, Mounter: volume.Kernel{}, HostPaths: hostpath.NewAsker(cfg.Clock)}
 	if cfg.Simulated {
-		a.volumes.Mounter, a.volumes.Lazy = volume.None{}, true
+		a.volumes.Mounter, a.volumes.HostPaths, a.volumes.Lazy = volume.None{}, nil, true
 	}
 	a.probes = probe.NewManager(probe.Options{Execer: cfg.Runtime, Clock: cfg.Clock, Dial: cfg.ProbeDial,
 		OnChange: a.probeChanged, OnFailure: a.probeFailed, Log: cfg.Log})

@@ -43,7 +43,8 @@ type Config struct {
 	// NodeIP is the node's InternalIP; NodeIPs, if set, all of them, primary first.
 	NodeIP  string
 	NodeIPs []string
-	PodCIDR string
+	// PodCIDRs are the ranges of Pods' addresses, one of each family.
+	PodCIDRs []string
 
 	ClusterDomain string
 	ClusterDNS    []string

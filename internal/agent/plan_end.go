@@ -11,6 +11,7 @@ import (
 // sandboxes; then its final status is written; only then is anything taken away
 // that the status came from, and last of all the API object.
 func (p *planner) end() {
+	p.abandon(SetUpVolumes)
 	if p.leaving() || p.killAll() || p.stopSandboxes() {
 		p.endProbes()
 		return

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -91,7 +93,7 @@ func (a *Agent) configure(ctx context.Context, v view, c *v1.Container, act Acti
 	if err != nil {
 		return nil, nil, err
 	}
-	mounts, err := a.volumes.Mounts(v.pod, c, v.ips, env)
+	mounts, err := a.volumes.Mounts(ctx, v.pod, c, v.ips, env)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,9 +169,18 @@ func (a *Agent) killContainer(ctx context.Context, p *pod, act Action) error {
 	}
 	err := a.stop(ctx, v.pod, c, act.ID, grace, act.Why)
 	if err != nil && ctx.Err() == nil {
-		a.event(v.pod, "", act.ID, v1.EventTypeWarning, "FailedKillPod", fmt.Sprintf("error killing pod: %v", err))
+		a.event(v.pod, "", act.ID, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+killFailure(c.Name, err))
 	}
 	return err
+}
+
+// killFailure says why a container did not end. A runtime that waits for it in vain says
+// only that it took too long.
+func killFailure(container string, err error) string {
+	if grpcstatus.Code(err) != codes.DeadlineExceeded {
+		return err.Error()
+	}
+	return fmt.Sprintf("container %s was killed and has not ended: its processes wait in the kernel, as while a file system or device that they use hangs, or the runtime does not answer (%v)", container, err)
 }
 
 // preStop runs the hook for at most the grace period (seconds) and says how long

@@ -2,38 +2,62 @@ package apiserver
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 	serviceapi "k8s.io/kubernetes/pkg/api/service"
+	"k8s.io/kubernetes/pkg/api/servicecidr"
 	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/apis/networking"
 )
 
 var (
-	errIPTaken   = errors.New("provided IP is already allocated")
-	errPortTaken = errors.New("provided port is already allocated")
-	errFull      = errors.New("range is full")
+	errIPTaken    = errors.New("provided IP is already allocated")
+	errPortTaken  = errors.New("provided port is already allocated")
+	errFull       = errors.New("range is full")
+	errWrongRange = errors.New("the provided network does not match the current range")
 )
 
-// addressBook says which Service holds which address and node port. It is kept
-// in memory only: it is read from the stored Services when it is first needed,
-// and this server is the only one that creates Services.
+const (
+	// DefaultServiceCIDR is the ServiceCIDR made of Config.ServiceClusterIPRange.
+	DefaultServiceCIDR = "kubernetes"
+	// addressManager marks the IPAddresses that come with Services, as upstream's.
+	addressManager = "ipallocator.k8s.io"
+)
+
+// addressBook says which Service holds which address and node port.
+//
+// Who has an address is stored as an IPAddress of that name, which is created before the
+// Service is and deleted after it: two that want the same cannot both create it. The
+// stored Services are read once, when the book is first needed, and those without an
+// IPAddress get theirs (an older mend made none). The memory of it guards an address also
+// while somebody has deleted its IPAddress by hand. Node ports are kept in memory only:
+// this server is the only one that creates Services.
 type addressBook struct {
-	addresses pool // offsets into cidr
-	ports     pool // node ports
-	cidr      netip.Prefix
+	services, cidrs, records *resource
+
+	defaults  []netip.Prefix  // the first one's family is the default
+	families  []core.IPFamily // of defaults
+	ports     pool
 	portRange string
 
-	mu     sync.Mutex
-	loaded bool
+	mu      sync.Mutex
+	holders map[netip.Addr]types.UID
+	loading sync.Mutex
+	loaded  bool
 }
 
 // pool hands out the numbers first…last. Upstream keeps the low part for those
@@ -43,23 +67,17 @@ type pool struct {
 	holders              map[int]types.UID
 }
 
-func newAddressBook(cidr string, ports [2]int) (*addressBook, error) {
-	prefix, err := netip.ParsePrefix(cidr)
-	if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 30 {
-		return nil, fmt.Errorf("apiserver: ServiceClusterIPRange %q must be an IPv4 range of at least 4 addresses", cidr)
-	}
-	if ports[0] < 1 || ports[1] > 65535 || ports[0] > ports[1] {
-		return nil, fmt.Errorf("apiserver: ServiceNodePortRange %d-%d must lie within 1-65535", ports[0], ports[1])
-	}
-	size := 1 << (32 - prefix.Bits())
-	return &addressBook{
-		cidr:      prefix.Masked(),
+func newAddressBook(ranges []netip.Prefix, ports [2]int, resources map[string]*resource) *addressBook {
+	b := &addressBook{
+		services: resources["services"], cidrs: resources["servicecidrs"], records: resources["ipaddresses"],
+		defaults: ranges, holders: map[netip.Addr]types.UID{},
 		portRange: fmt.Sprintf("%d-%d", ports[0], ports[1]),
-		// Offset 0 names the network, 1 is default/kubernetes, the last one is
-		// the broadcast address.
-		addresses: pool{first: 2, dynamic: 1 + reserve(size, 16, 256), last: size - 2, holders: map[int]types.UID{}},
 		ports:     pool{first: ports[0], dynamic: ports[0] + reserve(ports[1]-ports[0]+1, 16, 128), last: ports[1], holders: map[int]types.UID{}},
-	}, nil
+	}
+	for _, r := range ranges {
+		b.families = append(b.families, familyOf(r.Addr()))
+	}
+	return b
 }
 
 // reserve is how many numbers of a range are kept: a sixteenth of small ones.
@@ -96,127 +114,218 @@ func (p *pool) release(number int, holder types.UID) {
 	}
 }
 
-// claim is what one write to a Service takes and gives back. It ends in settle.
-type claim struct {
-	book            *addressBook
-	holder          types.UID
-	dryRun          bool
-	addresses       []int // taken by this write
-	ports           []int
-	droppedAddress  []int // given back if it succeeds
-	droppedNodePort []int
-}
+// ofKubernetes is the address of default/kubernetes, which nobody else gets.
+func (b *addressBook) ofKubernetes() netip.Addr { return b.defaults[0].Addr().Next() }
 
-// settle keeps what was taken if the write succeeded, and gives it back if not.
-func (c *claim) settle(success bool) {
-	c.book.mu.Lock()
-	defer c.book.mu.Unlock()
-	addresses, ports := c.droppedAddress, c.droppedNodePort
-	if !success || c.dryRun {
-		addresses, ports = c.addresses, c.ports
-	}
-	for _, n := range addresses {
-		c.book.addresses.release(n, c.holder)
-	}
-	for _, n := range ports {
-		c.book.ports.release(n, c.holder)
-	}
-}
-
-// takeAddress takes the address that was asked for, or any.
-func (c *claim) takeAddress(asked string, isKubernetes bool) (string, error) {
-	b := c.book
+// hold notes that the holder takes the address, unless somebody has it.
+func (b *addressBook) hold(a netip.Addr, holder types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if asked == "" && !isKubernetes {
-		number, err := b.addresses.pick(c.holder)
-		if err != nil {
-			return "", err
-		}
-		c.addresses = append(c.addresses, number)
-		return b.address(number).String(), nil
+	if _, taken := b.holders[a]; taken {
+		return false
 	}
-	number := 1
-	if asked != "" {
-		addr, err := netip.ParseAddr(asked)
-		if err != nil {
-			return "", err
-		}
-		if number = b.offset(addr); number < 1 || number > b.addresses.last {
-			return "", fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", addr, b.cidr)
-		}
-	}
-	if holder, taken := b.addresses.holders[number]; taken && (holder != c.holder || asked == "") {
-		return "", errIPTaken
-	}
-	b.addresses.holders[number] = c.holder
-	c.addresses = append(c.addresses, number)
-	return b.address(number).String(), nil
+	b.holders[a] = holder
+	return true
 }
 
-// takePort takes the node port that was asked for, or any if it is 0.
-func (c *claim) takePort(asked int) (int, error) {
-	b := c.book
+func (b *addressBook) release(a netip.Addr, holder types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if asked == 0 {
-		number, err := b.ports.pick(c.holder)
-		if err == nil {
-			c.ports = append(c.ports, number)
+	if b.holders[a] == holder {
+		delete(b.holders, a)
+	}
+}
+
+// ranges are those of the family from which addresses may be given now: of ServiceCIDRs
+// that are not being deleted, and not said to be unready. With version "0" they come from
+// the watch cache.
+func (b *addressBook) ranges(ctx context.Context, family core.IPFamily, version string) ([]addressRange, error) {
+	found, err := b.cidrs.List(requestFor(ctx, b.cidrs, ""), &metainternalversion.ListOptions{ResourceVersion: version})
+	if err != nil {
+		return nil, err
+	}
+	var ranges []addressRange
+	for _, c := range found.(*networking.ServiceCIDRList).Items {
+		if c.DeletionTimestamp != nil || !isReady(&c) {
+			continue
 		}
-		return number, err
+		for _, text := range c.Spec.CIDRs {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil || familyOf(prefix.Addr()) != family {
+				continue
+			}
+			if r, ok := newAddressRange(prefix); ok {
+				ranges = append(ranges, r)
+			}
+		}
 	}
-	if asked < b.ports.first || asked > b.ports.last {
-		return 0, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", b.portRange)
-	}
-	if _, taken := b.ports.holders[asked]; taken {
-		return 0, errPortTaken
-	}
-	b.ports.holders[asked] = c.holder
-	c.ports = append(c.ports, asked)
-	return asked, nil
+	return ranges, nil
 }
 
-// dropAll gives back everything that s holds once the write has succeeded.
-func (c *claim) dropAll(s *core.Service) {
-	c.droppedAddress = append(c.droppedAddress, c.book.addressesOf(s)...)
-	c.droppedNodePort = append(c.droppedNodePort, nodePortsOf(s)...)
+// isReady takes a ServiceCIDR without a condition for ready, as upstream: nobody may have
+// looked at it yet.
+func isReady(c *networking.ServiceCIDR) bool {
+	for _, condition := range c.Status.Conditions {
+		if string(condition.Type) == networkingv1.ServiceCIDRConditionReady {
+			return condition.Status == metav1.ConditionTrue
+		}
+	}
+	return true
 }
 
-// load reads the stored Services, once.
-func (b *addressBook) load(ctx context.Context, services *resource) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// inRanges says whether one of the ranges gives the address.
+func inRanges(ranges []addressRange, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r addressRange) bool { return servicecidr.PrefixContainsIP(r.prefix, a) })
+}
+
+// record creates the IPAddress, and returns errIPTaken if there is one.
+func (b *addressBook) record(ctx context.Context, s *core.Service, a netip.Addr) error {
+	made := &networking.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: a.String(), Labels: map[string]string{
+			networkingv1.LabelIPAddressFamily: string(familyOf(a)), networkingv1.LabelManagedBy: addressManager}},
+		Spec: networking.IPAddressSpec{ParentRef: &networking.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name}},
+	}
+	_, err := b.records.Create(requestFor(ctx, b.records, made.Name), made, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return errIPTaken
+	}
+	return err
+}
+
+// errNotOurs ends a deletion.
+var errNotOurs = errors.New("the IPAddress is another Service's")
+
+// unrecord deletes the IPAddress if it is the Service's. One that stays behind keeps the
+// address from others until the loop ipaddress collects it.
+func (b *addressBook) unrecord(ctx context.Context, s types.NamespacedName, a netip.Addr) error {
+	ours := func(_ context.Context, obj runtime.Object) error {
+		parent := obj.(*networking.IPAddress).Spec.ParentRef
+		if parent == nil || parent.Resource != "services" || parent.Namespace != s.Namespace || parent.Name != s.Name {
+			return errNotOurs
+		}
+		return nil
+	}
+	ctx = requestFor(context.WithoutCancel(ctx), b.records, a.String())
+	_, _, err := b.records.Delete(ctx, a.String(), ours, &metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) || errors.Is(err, errNotOurs) {
+		return nil
+	}
+	return err
+}
+
+// requestFor is the context of an operation on another, cluster-wide kind while a request
+// for a Service is served.
+func requestFor(ctx context.Context, r *resource, name string) context.Context {
+	return genericapirequest.WithNamespace(genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, APIGroup: r.kind.group, APIVersion: r.kind.version, Resource: r.kind.plural, Name: name,
+	}), metav1.NamespaceNone)
+}
+
+// recordsAtOnce is how many IPAddresses are created at once for Services of an older mend:
+// the store writes to disk once for many.
+const recordsAtOnce = 32
+
+// load reads the stored Services and makes what is missing, once.
+func (b *addressBook) load(ctx context.Context) error {
+	b.loading.Lock()
+	defer b.loading.Unlock()
 	if b.loaded {
 		return nil
 	}
-	found, err := services.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceAll), &metainternalversion.ListOptions{})
+	if err := b.ensureDefault(ctx); err != nil {
+		return err
+	}
+	found, err := b.services.List(requestFor(ctx, b.services, ""), &metainternalversion.ListOptions{})
 	if err != nil {
 		return err
 	}
+	listed, err := b.records.List(requestFor(ctx, b.records, ""), &metainternalversion.ListOptions{})
+	if err != nil {
+		return err
+	}
+	recorded := map[string]bool{}
+	for _, r := range listed.(*networking.IPAddressList).Items {
+		recorded[r.Name] = true
+	}
+	creating, group := errgroup.WithContext(ctx)
+	creating.SetLimit(recordsAtOnce)
 	for _, s := range found.(*core.ServiceList).Items {
-		for _, n := range b.addressesOf(&s) {
-			b.addresses.holders[n] = s.UID
+		for _, a := range b.take(&s) {
+			if !recorded[a.String()] && b.isDefault(a) {
+				creating.Go(func() error {
+					if err := b.record(group, &s, a); err != nil && !errors.Is(err, errIPTaken) {
+						return err
+					}
+					return nil
+				})
+			}
 		}
-		for _, n := range nodePortsOf(&s) {
-			b.ports.holders[n] = s.UID
-		}
+	}
+	if err := creating.Wait(); err != nil {
+		return fmt.Errorf("record the addresses of Services: %w", err)
 	}
 	b.loaded = true
 	return nil
 }
 
-func (b *addressBook) addressesOf(s *core.Service) []int {
+// take notes what a stored Service holds, and returns its addresses.
+func (b *addressBook) take(s *core.Service) []netip.Addr {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	addresses := addressesOf(s)
+	for _, a := range addresses {
+		b.holders[a] = s.UID
+	}
+	for _, n := range nodePortsOf(s) {
+		b.ports.holders[n] = s.UID
+	}
+	return addresses
+}
+
+func (b *addressBook) isDefault(a netip.Addr) bool {
+	return slices.ContainsFunc(b.defaults, func(p netip.Prefix) bool { return servicecidr.PrefixContainsIP(p, a) })
+}
+
+// ensureDefault creates the default ServiceCIDR, or adds the second family to one that
+// has only the first, as upstream.
+func (b *addressBook) ensureDefault(ctx context.Context) error {
+	ctx = requestFor(ctx, b.cidrs, DefaultServiceCIDR)
+	var want []string
+	for _, p := range b.defaults {
+		want = append(want, p.String())
+	}
+	found, err := b.cidrs.Get(ctx, DefaultServiceCIDR, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		made := &networking.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: DefaultServiceCIDR}, Spec: networking.ServiceCIDRSpec{CIDRs: want}}
+		_, err = b.cidrs.Create(ctx, made, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	have := found.(*networking.ServiceCIDR)
+	if len(have.Spec.CIDRs) != 1 || len(want) != 2 || have.Spec.CIDRs[0] != want[0] {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Spec.CIDRs = want
+	_, _, err = b.cidrs.Update(ctx, DefaultServiceCIDR, rest.DefaultUpdatedObjectInfo(have),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	return err
+}
+
+// addressesOf are the addresses that a Service of its type holds.
+func addressesOf(s *core.Service) []netip.Addr {
 	if s.Spec.Type == core.ServiceTypeExternalName {
 		return nil
 	}
-	var numbers []int
+	var addresses []netip.Addr
 	for _, ip := range s.Spec.ClusterIPs {
-		if addr, err := netip.ParseAddr(ip); err == nil && b.cidr.Contains(addr) {
-			numbers = append(numbers, b.offset(addr))
+		if a, err := netip.ParseAddr(ip); err == nil {
+			addresses = append(addresses, a)
 		}
 	}
-	return numbers
+	return addresses
 }
 
 // nodePortsOf are the node ports that a Service of its type holds.
@@ -231,20 +340,4 @@ func nodePortsOf(s *core.Service) []int {
 		numbers = append(numbers, int(s.Spec.HealthCheckNodePort))
 	}
 	return numbers
-}
-
-// offset is the address's number in the range, or 0 if it is outside.
-func (b *addressBook) offset(addr netip.Addr) int {
-	if !b.cidr.Contains(addr) {
-		return 0
-	}
-	base, this := b.cidr.Addr().As4(), addr.As4()
-	return int(binary.BigEndian.Uint32(this[:]) - binary.BigEndian.Uint32(base[:]))
-}
-
-func (b *addressBook) address(number int) netip.Addr {
-	base := b.cidr.Addr().As4()
-	var raw [4]byte
-	binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(base[:])+uint32(number))
-	return netip.AddrFrom4(raw)
 }

@@ -50,6 +50,9 @@ func (s *Server) build() error {
 	if err := s.generic.AddPostStartHook("system-namespaces", s.systemNamespacesHook); err != nil {
 		return err
 	}
+	if err := s.generic.AddPostStartHook("service-addresses", s.serviceAddressesHook); err != nil {
+		return err
+	}
 	if err := s.generic.AddReadyzChecks(healthz.NamedCheck("running", func(*http.Request) error { return s.base.Err() })); err != nil {
 		return err
 	}
@@ -126,23 +129,37 @@ var groupOrder = []schema.GroupVersion{
 	{Group: "discovery.k8s.io", Version: "v1"},
 	{Group: "apps", Version: "v1"},
 	{Group: "events.k8s.io", Version: "v1"},
+	{Group: "networking.k8s.io", Version: "v1"},
 }
 
 // systemNamespacesHook creates the namespaces that always exist. It tries until
 // it succeeds: a hook that fails ends the process, and /readyz says that this one
 // is not done.
 func (s *Server) systemNamespacesHook(ctx genericapiserver.PostStartHookContext) error {
+	s.untilDone(ctx, "system namespaces are not there yet", s.createSystemNamespaces)
+	return nil
+}
+
+// serviceAddressesHook creates the default ServiceCIDR, and the IPAddress of each
+// Service that was stored without one. Until it is done no Service is written.
+func (s *Server) serviceAddressesHook(ctx genericapiserver.PostStartHookContext) error {
+	s.untilDone(ctx, "the addresses of Services are not known yet", s.book.load)
+	return nil
+}
+
+// untilDone tries until it succeeds or the server ends.
+func (s *Server) untilDone(ctx context.Context, otherwise string, try func(context.Context) error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := s.createSystemNamespaces(ctx)
+		err := try(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return
 		}
-		s.config.Log.Debug("system namespaces are not there yet", "err", err)
+		s.config.Log.Debug(otherwise, "err", err)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 	}

@@ -20,6 +20,7 @@ var documented = []string{
 	"io.k8s.api.core.v1.",
 	"io.k8s.api.discovery.v1.",
 	"io.k8s.api.events.v1.",
+	"io.k8s.api.networking.v1.",
 	"io.k8s.api.policy.v1.",
 }
 

@@ -97,6 +97,14 @@ var kinds = []*kind{
 		rules:      endpointSliceRules,
 	},
 	{
+		group: "networking.k8s.io", version: "v1", name: "ServiceCIDR", plural: "servicecidrs", singular: "servicecidr",
+		rules: serviceCIDRRules, status: &serviceCIDRStatusRules,
+	},
+	{
+		group: "networking.k8s.io", version: "v1", name: "IPAddress", plural: "ipaddresses", singular: "ipaddress", short: []string{"ip"},
+		rules: ipAddressRules,
+	},
+	{
 		version: "v1", name: "ConfigMap", plural: "configmaps", singular: "configmap", short: []string{"cm"},
 		namespaced: true,
 		rules:      configMapRules,

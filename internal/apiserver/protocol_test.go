@@ -41,7 +41,7 @@ func TestDiscoveryNamesEveryKindWithItsShortNames(t *testing.T) {
 	for _, g := range groups {
 		names = append(names, g.PreferredVersion.GroupVersion)
 	}
-	if got := strings.Join(names, " "); got != "v1 apps/v1 authentication.k8s.io/v1 authorization.k8s.io/v1 coordination.k8s.io/v1 discovery.k8s.io/v1 events.k8s.io/v1" {
+	if got := strings.Join(names, " "); got != "v1 apps/v1 authentication.k8s.io/v1 authorization.k8s.io/v1 coordination.k8s.io/v1 discovery.k8s.io/v1 events.k8s.io/v1 networking.k8s.io/v1" {
 		t.Errorf("groups: %s", got)
 	}
 	found := map[string]metav1.APIResource{}
@@ -72,6 +72,9 @@ func TestDiscoveryNamesEveryKindWithItsShortNames(t *testing.T) {
 		"v1 pods/proxy":              "PodProxyOptions pod [] [] [create delete get patch update]",
 		"v1 bindings":                "Binding binding [] [] [create]",
 		"authentication.k8s.io/v1 selfsubjectreviews": "SelfSubjectReview selfsubjectreview [] [] [create]",
+		"networking.k8s.io/v1 ipaddresses":            "IPAddress ipaddress [ip] [] [create delete deletecollection get list patch update watch]",
+		"networking.k8s.io/v1 servicecidrs":           "ServiceCIDR servicecidr [] [] [create delete deletecollection get list patch update watch]",
+		"networking.k8s.io/v1 servicecidrs/status":    "ServiceCIDR servicecidr [] [] [get patch update]",
 		"discovery.k8s.io/v1 endpointslices":          "EndpointSlice endpointslice [] [] [create delete deletecollection get list patch update watch]",
 		"coordination.k8s.io/v1 leases":               "Lease lease [] [] [create delete deletecollection get list patch update watch]",
 	} {

@@ -23,19 +23,23 @@ func (s served) add(gv schema.GroupVersion, path string, storage rest.Storage) {
 // restStorage opens the storage of every row of the table and adds what is
 // particular to some.
 func (s *Server) restStorage() (served, admission.Interface, error) {
-	book, err := newAddressBook(s.config.ServiceClusterIPRange, s.config.ServiceNodePortRange)
+	ranges, err := parseServiceRanges(s.config.ServiceClusterIPRange)
 	if err != nil {
 		return nil, nil, err
+	}
+	if ports := s.config.ServiceNodePortRange; ports[0] < 1 || ports[1] > 65535 || ports[0] > ports[1] {
+		return nil, nil, fmt.Errorf("apiserver: ServiceNodePortRange %d-%d must lie within 1-65535", ports[0], ports[1])
 	}
 	resources, err := s.openKinds()
 	if err != nil {
 		return nil, nil, err
 	}
 	s.resources = resources
+	s.book = newAddressBook(ranges, s.config.ServiceNodePortRange, resources)
 	// Subresources are copies of the storage: what is particular to all writes
 	// of a kind is set up before they are made.
 	keepUntilEmptied(resources["namespaces"])
-	(&serviceHooks{services: resources["services"], book: book}).attach()
+	(&serviceHooks{services: resources["services"], book: s.book}).attach()
 
 	all := served{}
 	for _, r := range resources {

@@ -46,8 +46,10 @@ type Config struct {
 	Hosts []string
 	// ClusterDomain is the DNS domain of Services; default "cluster.local".
 	ClusterDomain string
-	// ServiceClusterIPRange is the IPv4 range of Services' addresses; default
-	// 10.96.0.0/12. Its first address is that of default/kubernetes.
+	// ServiceClusterIPRange is the range of Services' addresses, or one of each family
+	// with a comma between; default 10.96.0.0/12. The first one's family is the default,
+	// and its first address that of default/kubernetes. They become the ServiceCIDR
+	// "kubernetes", beside which others may be created.
 	ServiceClusterIPRange string
 	// ServiceNodePortRange is first and last node port; default 30000–32767.
 	ServiceNodePortRange [2]int
@@ -75,6 +77,7 @@ type Server struct {
 	backend   *backend
 	// resources are the storage of each row of the table, by plural.
 	resources map[string]*resource
+	book      *addressBook
 	base      context.Context
 	stop      context.CancelFunc
 	writing   atomic.Int64 // in-process requests that write, but for events
@@ -232,9 +235,7 @@ func (s *Server) servingTLS(more []string) *tls.Config {
 	hosts := []string{"localhost", "127.0.0.1", "::1",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.config.ClusterDomain}
 	hosts = slices.Concat(hosts, s.config.Hosts, more)
-	if book, err := newAddressBook(s.config.ServiceClusterIPRange, s.config.ServiceNodePortRange); err == nil {
-		hosts = append(hosts, book.address(1).String())
-	}
+	hosts = append(hosts, s.book.ofKubernetes().String())
 	return s.config.PKI.ServingConfig(pki.Serving{Name: "mend-apiserver", Hosts: hosts})
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"net/netip"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,12 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	serviceapi "k8s.io/kubernetes/pkg/api/service"
 	"k8s.io/kubernetes/pkg/apis/core"
-	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/utils/ptr"
 )
-
-// The cluster's Services have IPv4 addresses. Whatever a Service says about two
-// families is answered as a single-stack cluster of upstream's would.
 
 // serviceHooks keep the address book while Services are written.
 type serviceHooks struct {
@@ -38,9 +34,9 @@ func (h *serviceHooks) attach() {
 			return
 		}
 		s := obj.(*core.Service)
-		c := &claim{book: h.book, holder: s.UID}
+		c := h.book.claim(s, false)
 		c.dropAll(s)
-		c.settle(true)
+		c.settle(context.Background(), true)
 	}
 }
 
@@ -63,14 +59,14 @@ func (h *serviceHooks) beginUpdate(ctx context.Context, obj, old runtime.Object,
 // change takes what the Service needs and did not have, and notes what it no
 // longer needs.
 func (h *serviceHooks) change(ctx context.Context, s, old *core.Service, dryRun bool) (genericregistry.FinishFunc, error) {
-	if err := h.book.load(ctx, h.services); err != nil {
+	if err := h.book.load(ctx); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	c := &claim{book: h.book, holder: s.UID, dryRun: dryRun}
-	if err := defaultFamilies(s, old); err != nil {
+	c := h.book.claim(s, dryRun)
+	if err := h.book.defaultFamilies(s, old); err != nil {
 		return nil, err
 	}
-	err := c.clusterIP(s, old)
+	err := c.clusterIPs(ctx, s, old)
 	if err == nil {
 		err = c.nodePorts(s, old)
 	}
@@ -78,38 +74,71 @@ func (h *serviceHooks) change(ctx context.Context, s, old *core.Service, dryRun 
 		err = c.healthPort(s, old)
 	}
 	if err != nil {
-		c.settle(false)
+		c.settle(ctx, false)
 		return nil, err
 	}
-	return func(_ context.Context, success bool) { c.settle(success) }, nil
+	return func(ctx context.Context, success bool) { c.settle(ctx, success) }, nil
 }
 
-// clusterIP takes an address unless there is one already, or the Service is
-// headless or a name only.
-func (c *claim) clusterIP(s, old *core.Service) error {
-	if old != nil && hasClusterIP(old) {
-		if !hasClusterIP(s) {
-			c.droppedAddress = c.book.addressesOf(old)
+// clusterIPs takes an address of each family that the Service has none of, unless it is
+// headless or a name only, and gives up that of a family which it has no more. Validation
+// refuses other changes.
+func (c *claim) clusterIPs(ctx context.Context, s, old *core.Service) error {
+	if !hasClusterIP(s) {
+		if old != nil && hasClusterIP(old) {
+			c.droppedAddress = addressesOf(old)
 		}
-		return nil // validation refuses a change
-	}
-	if !hasClusterIP(s) || len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == core.ClusterIPNone {
 		return nil
 	}
-	asked := ""
-	if len(s.Spec.ClusterIPs) > 0 {
-		asked = s.Spec.ClusterIPs[0]
+	had := 0
+	if old != nil && hasClusterIP(old) {
+		had = len(old.Spec.IPFamilies)
+		if isHeadless(old) || unchangedPreference(s, old) {
+			return nil
+		}
+		if had == 2 && len(s.Spec.IPFamilies) == 1 && len(old.Spec.ClusterIPs) == 2 {
+			if a, err := netip.ParseAddr(old.Spec.ClusterIPs[1]); err == nil {
+				c.droppedAddress = append(c.droppedAddress, a)
+			}
+		}
 	}
-	ip, err := c.takeAddress(asked, s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes")
+	if isHeadless(s) {
+		return nil
+	}
+	for i := had; i < len(s.Spec.IPFamilies); i++ {
+		if i >= len(s.Spec.ClusterIPs) {
+			s.Spec.ClusterIPs = append(slices.Clip(s.Spec.ClusterIPs), "")
+		}
+		if err := c.clusterIP(ctx, s, i); err != nil {
+			return err
+		}
+	}
+	if len(s.Spec.ClusterIPs) > 0 {
+		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	}
+	return nil
+}
+
+// clusterIP takes the Service's address number i. The messages are upstream's.
+func (c *claim) clusterIP(ctx context.Context, s *core.Service, i int) error {
+	asked := s.Spec.ClusterIPs[i]
+	ip, err := c.takeAddress(ctx, s.Spec.IPFamilies[i], asked)
+	what := "failed to allocate IP"
+	if asked != "" {
+		what += " " + asked
+	}
 	switch {
 	case errors.Is(err, errFull):
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", s.Name, err))
 	case err != nil:
-		return invalidService(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
-			fmt.Sprintf("failed to allocate IP %v: %v", asked, err)))
+		return invalidService(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, fmt.Sprintf("%s: %v", what, err)))
 	}
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+	s.Spec.ClusterIPs[i] = ip
 	return nil
+}
+
+func isHeadless(s *core.Service) bool {
+	return len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == core.ClusterIPNone
 }
 
 // nodePorts takes a node port for each port that needs one; ports that differ
@@ -227,102 +256,4 @@ func syncClusterIPs(s, old *core.Service) {
 	case same:
 		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
-}
-
-// defaultFamilies fills in ipFamilyPolicy and ipFamilies, and refuses what needs
-// a second family.
-func defaultFamilies(s, old *core.Service) error {
-	if !hasClusterIP(s) || old != nil && unchangedPreference(s, old) {
-		return nil
-	}
-	headlessOpen := s.Spec.ClusterIP == core.ClusterIPNone && len(s.Spec.Selector) == 0
-	if s.Spec.IPFamilyPolicy == nil {
-		switch {
-		case old != nil && old.Spec.IPFamilyPolicy != nil:
-			s.Spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
-		case headlessOpen: // nobody knows what its endpoints will be
-			s.Spec.IPFamilyPolicy = ptr.To(core.IPFamilyPolicyRequireDualStack)
-		default:
-			s.Spec.IPFamilyPolicy = ptr.To(core.IPFamilyPolicySingleStack)
-		}
-	}
-	if errs := validation.ValidateServiceClusterIPsRelatedFields(s, old); len(errs) != 0 {
-		return invalidService(s, errs...)
-	}
-	if errs := checkFamilyPolicy(s, old); len(errs) != 0 {
-		return invalidService(s, errs...)
-	}
-	if headlessOpen {
-		defaultOpenFamilies(s)
-		return nil
-	}
-	if errs := checkFamilies(s); len(errs) != 0 {
-		return invalidService(s, errs...)
-	}
-	if len(s.Spec.IPFamilies) == 0 {
-		s.Spec.IPFamilies = []core.IPFamily{core.IPv4Protocol}
-	}
-	return nil
-}
-
-// unchangedPreference says whether both prefer two families and nothing about
-// them changed: then a Service is neither upgraded nor downgraded.
-func unchangedPreference(s, old *core.Service) bool {
-	prefers := func(s *core.Service) bool {
-		return ptr.Deref(s.Spec.IPFamilyPolicy, core.IPFamilyPolicyPreferDualStack) == core.IPFamilyPolicyPreferDualStack
-	}
-	return s.Spec.IPFamilyPolicy != nil && s.Spec.Type == old.Spec.Type && prefers(s) && prefers(old) &&
-		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && reflect.DeepEqual(s.Spec.IPFamilies, old.Spec.IPFamilies)
-}
-
-func checkFamilyPolicy(s, old *core.Service) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("spec", "ipFamilyPolicy")
-	single := *s.Spec.IPFamilyPolicy == core.IPFamilyPolicySingleStack
-	if old != nil && single {
-		if slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && len(s.Spec.ClusterIPs) > 1 {
-			s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
-		}
-		if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) && len(s.Spec.IPFamilies) > 1 {
-			s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
-		}
-	}
-	if old != nil && !single && len(s.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) < len(old.Spec.IPFamilies) {
-		errs = append(errs, field.Invalid(path, s.Spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
-	}
-	if single && len(s.Spec.ClusterIPs) == 2 {
-		errs = append(errs, field.Invalid(path, s.Spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified"))
-	}
-	if single && len(s.Spec.IPFamilies) == 2 {
-		errs = append(errs, field.Invalid(path, s.Spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"))
-	}
-	return errs
-}
-
-// defaultOpenFamilies is for a headless Service without a selector, which may
-// name families that the cluster does not have.
-func defaultOpenFamilies(s *core.Service) {
-	if len(s.Spec.IPFamilies) == 0 {
-		s.Spec.IPFamilies = []core.IPFamily{core.IPv4Protocol}
-	}
-	if len(s.Spec.IPFamilies) == 1 && *s.Spec.IPFamilyPolicy != core.IPFamilyPolicySingleStack {
-		other := core.IPv6Protocol
-		if s.Spec.IPFamilies[0] == core.IPv6Protocol {
-			other = core.IPv4Protocol
-		}
-		s.Spec.IPFamilies = append(s.Spec.IPFamilies, other)
-	}
-}
-
-func checkFamilies(s *core.Service) field.ErrorList {
-	var errs field.ErrorList
-	if *s.Spec.IPFamilyPolicy == core.IPFamilyPolicyRequireDualStack {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
-	}
-	for i, family := range s.Spec.IPFamilies {
-		if family != core.IPv4Protocol {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(i), family, "not configured on this cluster"))
-		}
-	}
-	return errs
 }

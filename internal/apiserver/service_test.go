@@ -56,7 +56,7 @@ func TestServicesGetAddressesOfTheRangeEachItsOwn(t *testing.T) {
 	must[*corev1.Service](t)(services.Create(ctx, service("again"), metav1.CreateOptions{})) // with the address that was released
 	outside := service("outside")
 	outside.Spec.ClusterIP = "10.8.0.1"
-	if _, err = services.Create(ctx, outside, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "the provided IP (10.8.0.1) is not in the valid range. The range of valid IPs is 10.7.0.0/29") {
+	if _, err = services.Create(ctx, outside, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "failed to allocate IP 10.8.0.1: the provided network does not match the current range") {
 		t.Errorf("outside: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"mend/internal/network"
 	"mend/internal/runtime/sim"
 )
 
@@ -36,8 +37,30 @@ type Config struct {
 	// ConfirmTraffic holds a Pod's end up until no request reaches it, and its
 	// availability until requests do.
 	ConfirmTraffic bool
-	Verbose        bool
-	LogTo          io.Writer
+	// IPFamilies is [OnlyIPv4], [BothFamilies], or empty: both where the machine has IPv6.
+	IPFamilies string
+	Verbose    bool
+	LogTo      io.Writer
+}
+
+// What --ip-families takes.
+const (
+	OnlyIPv4     = "IPv4"
+	BothFamilies = "IPv4,IPv6"
+)
+
+// ValidateIPFamilies says what is wrong with families given by a person.
+func ValidateIPFamilies(text string) error {
+	switch text {
+	case "", OnlyIPv4:
+		return nil
+	case BothFamilies:
+		if !network.HasIPv6() {
+			return errors.New("--ip-families=IPv4,IPv6: this machine has no IPv6 (see net.ipv6.conf.all.disable_ipv6 and .default)")
+		}
+		return nil
+	}
+	return fmt.Errorf("--ip-families=%s: must be %s or %s", text, OnlyIPv4, BothFamilies)
 }
 
 // ValidateNodeName says what is wrong with a name given by a person. The empty

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -31,8 +32,9 @@ type Control interface {
 	Simulate(ctx context.Context, nodes int, behaviour string, tell Teller) error
 }
 
-// maxSocketPath is the kernel's limit for the path of a unix socket.
-const maxSocketPath = 107
+// maxSocketPath is the kernel's limit for the path of a unix socket, without the zero
+// at its end: 107 on Linux, 103 on macOS.
+const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // serveControl answers on the socket at path until ctx ends.
 func serveControl(ctx context.Context, path string, control Control, log *slog.Logger) error {

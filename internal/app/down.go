@@ -16,15 +16,10 @@ import (
 
 	"mend/internal/instance"
 	"mend/internal/kubeconfig"
-	"mend/internal/network"
 	"mend/internal/runtime/cleanup"
-	"mend/internal/runtime/containerd"
 )
 
 const (
-	// leftoverGrace is what containers get that a mend left which is not there to
-	// ask any more.
-	leftoverGrace = 10 * time.Second
 	// podsLimit bounds the end of the Pods, whatever grace they ask for.
 	podsLimit = 15 * time.Minute
 	// endLimit bounds the end of everything once the Pods' grace is over.
@@ -53,7 +48,7 @@ func (p *process) Down(ctx context.Context, keepPods bool, tell Teller) error {
 		tell.Doing("ending containerd")
 		limited, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
-		if ended = errors.Join(p.services.withdraw(limited), p.host.end(limited)); ended != nil {
+		if ended = p.host.end(limited); ended != nil {
 			p.log.Error("ending containerd", "err", ended)
 		}
 	}
@@ -87,37 +82,6 @@ func (p *process) endPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// EndLeftovers ends the containers and the containerd of a mend that is not
-// running any more.
-func EndLeftovers(ctx context.Context, i instance.Instance, tell Teller) error {
-	if os.Geteuid() != 0 {
-		return nil // a mend without root left no containers
-	}
-	lock, err := i.Acquire()
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	logLibraries(os.Stderr)
-	p := &process{instance: i, log: newLog(os.Stderr, false)}
-	if _, err := os.Stat(i.RunDir()); err != nil {
-		return nil // nothing of it has run since the machine booted
-	}
-	tell.Note("ending what an earlier mend left running")
-	limited, cancel := context.WithTimeout(ctx, leftoverGrace+endLimit)
-	defer cancel()
-	// containerd cannot take a sandbox down without the network it was made in.
-	pods, err := network.Setup(limited, networkConfig(i, p))
-	if err != nil {
-		return err
-	}
-	left, err := containerd.Start(limited, containerdConfig(i, pods, p))
-	if err != nil {
-		return err
-	}
-	return errors.Join(left.StopPods(limited, leftoverGrace), left.Stop(limited), endServices(i), network.Teardown(ctx, networkConfig(i, p)))
-}
-
 // Purge removes everything that the instance made. Nothing of it may run. The
 // stamp goes last, so that a purge that was cut off can be repeated.
 func Purge(ctx context.Context, i instance.Instance, tell Teller) error {
@@ -127,16 +91,10 @@ func Purge(ctx context.Context, i instance.Instance, tell Teller) error {
 	}
 	defer lock.Release()
 	logLibraries(os.Stderr)
-	p := &process{instance: i, log: newLog(os.Stderr, false)}
-	if os.Geteuid() == 0 {
-		limited, cancel := context.WithTimeout(ctx, endLimit)
-		defer cancel()
-		if err := containerd.Purge(limited, containerdConfig(i, nil, p)); err != nil {
-			return err
-		}
-		if err := errors.Join(endServices(i), network.Teardown(limited, networkConfig(i, p))); err != nil {
-			return err
-		}
+	limited, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	if err := purgeContainers(limited, i); err != nil {
+		return err
 	}
 	if err := removeKubeconfig(i); err != nil {
 		tell.Note("the kubeconfig stays: %v", err)

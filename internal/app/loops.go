@@ -23,6 +23,7 @@ import (
 	"mend/internal/controller/endpoints/endpointslice"
 	"mend/internal/controller/endpoints/mirror"
 	"mend/internal/controller/garbage"
+	"mend/internal/controller/ipaddress"
 	"mend/internal/controller/loadbalancer"
 	"mend/internal/controller/namespace"
 	"mend/internal/controller/nodehealth"
@@ -30,6 +31,7 @@ import (
 	"mend/internal/controller/replicaset"
 	"mend/internal/controller/rootca"
 	"mend/internal/controller/serviceaccount"
+	"mend/internal/controller/servicecidr"
 	"mend/internal/controller/tainteviction"
 	"mend/internal/events"
 	"mend/internal/loop"
@@ -37,9 +39,9 @@ import (
 	"mend/internal/view"
 )
 
-// loops is the one list of everything that reconciles. Reserved are ports of the nodes
-// that no Service may take.
-func loops(caPEM []byte, api apiservice.Config, routing replicaset.Routing, reserved ...int32) []loop.Declaration {
+// loops is the one list of everything that reconciles. Ranges are those of Services'
+// addresses, reserved the ports of the nodes that no Service may take.
+func loops(caPEM []byte, api apiservice.Config, routing replicaset.Routing, ranges []string, reserved ...int32) []loop.Declaration {
 	return []loop.Declaration{
 		deployment.Declaration(),
 		replicaset.Declaration(routing),
@@ -57,13 +59,19 @@ func loops(caPEM []byte, api apiservice.Config, routing replicaset.Routing, rese
 		mirror.Declaration(),
 		endpoints.Declaration(),
 		loadbalancer.Declaration(reserved...),
+		servicecidr.Declaration(ranges...),
+		ipaddress.Declaration(),
 	}
 }
 
 // startLoops builds and runs every loop. It returns when the informers have
 // their first lists.
 func (p *process) startLoops(ctx context.Context) error {
-	list := loops(p.pki.CAPEM(), p.apiService, p.services.routing(), p.apiService.Port)
+	var routing replicaset.Routing
+	if p.host != nil {
+		routing = p.host.routing()
+	}
+	list := loops(p.pki.CAPEM(), p.apiService, routing, p.serviceRanges(), p.apiService.Port)
 	if err := checkOwners(list); err != nil {
 		return err
 	}

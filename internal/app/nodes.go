@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,37 +39,7 @@ func (p *process) startNodes(ctx context.Context) error {
 	if p.host == nil {
 		return nil
 	}
-	name, err := p.config.nodeName()
-	if err != nil {
-		return err
-	}
-	config, err := p.agentConfig(name)
-	if err != nil {
-		return err
-	}
-	config.Runtime, config.Images = p.host.runtime, p.host.puller
-	config.DataDir, config.LogDir = p.instance.Path("agent"), p.instance.Path("pod-logs")
-	config.CgroupParent = p.instance.CgroupParent()
-	if p.config.CPUs > 0 {
-		config.Capacity = corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(p.config.CPUs), resource.DecimalSI)}
-	}
-	if p.host.network != nil {
-		config.PodCIDR = p.host.network.PodCIDR.String()
-		config.NodeIP = p.host.network.Gateway.String()
-	}
-	if address := hostAddress(); address != "" {
-		config.NodeIP = address
-	}
-	if config.NodeIP == "" {
-		return errors.New("this machine has no address but loopback for the node")
-	}
-	if p.services != nil {
-		if err := p.services.carry(ctx, config.NodeIP); err != nil {
-			return err
-		}
-		config.Gate, config.ClusterDNS = p.services.podGate(), []string{p.services.clusterDNS().String()}
-	}
-	return p.startAgent(config)
+	return p.host.startNode(ctx)
 }
 
 // agentConfig is what agents of all kinds share.
@@ -96,37 +65,23 @@ func (p *process) agentConfig(name string) (agent.Config, error) {
 	}, nil
 }
 
-func (p *process) startAgent(config agent.Config) error {
-	made, err := agent.New(config)
-	if err != nil {
-		return err
-	}
-	if p.services != nil {
-		p.services.agent.Store(made)
-	}
-	p.agentsMu.Lock() // somebody may want mend down while it still starts
-	p.nodeNames, p.agents = append(p.nodeNames, config.NodeName), append(p.agents, made)
-	p.agentsMu.Unlock()
-	p.nodes.run(func(ctx context.Context) {
-		if err := made.Run(ctx); err != nil {
-			p.fail(fmt.Errorf("the agent of node %s ended: %w", config.NodeName, err))
-		}
-	})
-	return nil
-}
-
 // hostAddress is the address from which this machine reaches others, or "" on a
-// machine without a network.
-func hostAddress() string {
+// machine without a network; hostAddress6 is the same of IPv6.
+func hostAddress() string { return addressTowards("192.0.2.1:9") }
+
+func hostAddress6() string { return addressTowards("[2001:db8::1]:9") }
+
+// addressTowards is the address from which an address would be reached.
+func addressTowards(other string) string {
 	// Connecting a datagram socket sends nothing: it only asks for the route. The
 	// address is one that documentation reserves.
-	conn, err := net.Dial("udp", "192.0.2.1:9")
+	conn, err := net.Dial("udp", other)
 	if err != nil {
 		return ""
 	}
 	defer conn.Close()
 	address, ok := conn.LocalAddr().(*net.UDPAddr)
-	if !ok || address.IP.IsLoopback() || address.IP.IsUnspecified() {
+	if !ok || address.IP.IsLoopback() || address.IP.IsUnspecified() || address.IP.IsLinkLocalUnicast() && address.IP.To4() == nil {
 		return ""
 	}
 	return address.IP.String()

@@ -45,7 +45,7 @@ func TestOneWriterPerField(t *testing.T) {
 
 // TestTheListDeclaresOneWriterPerField holds the real list against its own rule.
 func TestTheListDeclaresOneWriterPerField(t *testing.T) {
-	if err := checkOwners(loops(nil, apiservice.Config{}, nil)); err != nil {
+	if err := checkOwners(loops(nil, apiservice.Config{}, nil, nil)); err != nil {
 		t.Error(err)
 	}
 }
@@ -53,7 +53,7 @@ func TestTheListDeclaresOneWriterPerField(t *testing.T) {
 // TestTheGraphIsDocumented keeps docs/loops.md true.
 func TestTheGraphIsDocumented(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "loops.md")
-	want := loopsPage + graph(loops(nil, apiservice.Config{}, nil))
+	want := loopsPage + graph(loops(nil, apiservice.Config{}, nil, nil))
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

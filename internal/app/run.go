@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,15 +42,16 @@ type process struct {
 	apiService apiservice.Config
 	// serviceRange is where Services' addresses come from; Pods' do not overlap it.
 	serviceRange netip.Prefix
-	events       record.EventBroadcaster
-	built        []*loop.Loop
-	host         *host     // nil with simulated nodes
-	services     *services // nil without a Pod network of ours
-	kubelets     kubelets
-	nodeNames    []string
-	agentsMu     sync.Mutex
-	agents       []*agent.Agent
-	fleet        *fleet // simulated nodes
+	// serviceRange6 is the same of IPv6; the zero value where Services have none.
+	serviceRange6 netip.Prefix
+	events        record.EventBroadcaster
+	built         []*loop.Loop
+	host          machine // nil with simulated nodes alone
+	kubelets      kubelets
+	nodeNames     []string
+	agentsMu      sync.Mutex
+	agents        []*agent.Agent
+	fleet         *fleet // simulated nodes
 
 	nodes, loops, control *stage
 
@@ -118,11 +120,13 @@ func open(config Config) (*process, error) {
 	}
 	p.fleet = newFleet(p, config.Behaviour)
 	if config.Simulate == 0 {
-		p.host = &host{p: p}
+		p.host, err = newHost(p)
 	}
-	if err := p.chooseServiceRange(); err != nil {
-		lock.Release()
-		return nil, err
+	if err == nil {
+		err = p.chooseServiceRange()
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
 	}
 	return p, nil
 }
@@ -139,13 +143,12 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := p.servePods(); err != nil {
-		return err
+	if p.host != nil {
+		if err := p.host.serve(); err != nil {
+			return err
+		}
 	}
 	if err := p.startEvents(); err != nil {
-		return err
-	}
-	if err := p.watchServices(); err != nil {
 		return err
 	}
 	if err := serveControl(p.control.ctx, p.instance.ControlSocket(), p, p.log); err != nil {
@@ -166,7 +169,9 @@ func (p *process) start(ctx context.Context, tell Teller) error {
 	if err := p.waitReady(ctx); err != nil {
 		return err
 	}
-	p.services.belong(ctx)
+	if p.host != nil {
+		p.host.registered(ctx)
+	}
 	return nil
 }
 
@@ -195,7 +200,7 @@ func (p *process) startControlPlane(ctx context.Context) error {
 		StoreHealth:           p.store.Health,
 		PKI:                   p.pki,
 		Listen:                listener,
-		ServiceClusterIPRange: p.serviceRange.String(),
+		ServiceClusterIPRange: strings.Join(p.serviceRanges(), ","),
 		Kubelets:              &p.kubelets,
 		Log:                   p.log,
 	})

@@ -35,8 +35,11 @@ func (p *process) Status(ctx context.Context) Status {
 		Server:     p.server,
 		PID:        pid(),
 		Since:      p.since,
-		Memory:     map[string]int64{"mend": residentBytes(pid())},
+		Memory:     map[string]int64{},
 		Paths:      map[string]string{"data": p.instance.Dir, "log": p.instance.LogFile(), "kubeconfig": p.instance.Kubeconfig()},
+	}
+	if bytes := residentBytes(pid()); bytes > 0 { // not known on every system
+		status.Memory["mend"] = bytes
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -50,7 +53,6 @@ func (p *process) Status(ctx context.Context) Status {
 	if p.host != nil {
 		p.host.describe(&status)
 	}
-	p.services.describe(&status)
 	nodes, err := p.nodesStatus(ctx)
 	if err != nil {
 		status.Components = append(status.Components, component("nodes", err))

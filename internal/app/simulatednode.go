@@ -49,7 +49,7 @@ func (n *simulatedNode) prepare() (*agent.Agent, error) {
 	config.Capacity, config.MaxPods, config.Workers = simulatedCapacity(), simulatedPods, n.workers
 	config.Runtime, config.Images = n.runtime, n.runtime
 	config.DataDir, config.LogDir = p.instance.Path("agent", n.name), p.instance.Path("pod-logs", n.name)
-	config.PodCIDR, config.NodeIP = n.pods.String(), n.pods.Addr().Next().String()
+	config.PodCIDRs, config.NodeIP = []string{n.pods.String()}, n.pods.Addr().Next().String()
 	made, err := agent.New(config)
 	if err == nil {
 		n.running = made

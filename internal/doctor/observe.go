@@ -1,8 +1,6 @@
 package doctor
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,28 +39,25 @@ type Observed struct {
 	HasState bool
 }
 
+// writeAndSearch is W_OK and X_OK of access(2).
+const writeAndSearch = 2 | 1
+
 // Observe reads the machine. It changes nothing on it: the data directory is
 // probed at its nearest existing parent.
 func Observe(want Wanted) Observed {
 	seen := Observed{Wanted: want, OS: runtime.GOOS, Root: os.Geteuid() == 0}
 	seen.PortError = tryListen(want.APIAddress)
 	parent := nearestExisting(want.DataDir)
-	seen.WriteError = unix.Access(parent, unix.W_OK|unix.X_OK)
+	seen.WriteError = unix.Access(parent, writeAndSearch)
 	_, err := instance.Find(want.DataDir)
 	seen.HasState = err == nil
 	var stat unix.Statfs_t
 	if unix.Statfs(parent, &stat) == nil {
 		seen.DiskKnown, seen.DiskFree = true, stat.Bavail*uint64(stat.Bsize)
 	}
-	if !want.Containers {
-		return seen
+	if want.Containers {
+		seen.observeKernel()
 	}
-	if want.OwnRuntime {
-		seen.ExecError = instance.CheckExec(want.DataDir)
-	}
-	seen.CgroupVersion, seen.Controllers = cgroups("/sys/fs/cgroup", "/proc/self/cgroup")
-	seen.FileSystems = fileSystems("/proc/filesystems")
-	seen.NetworkFeatures = networkFeatures(seen.Root)
 	return seen
 }
 
@@ -124,32 +119,4 @@ func fileSystems(path string) []string {
 		}
 	}
 	return names
-}
-
-// networkFeatures asks the kernel in a network namespace of its own, which ends
-// with the thread, so nothing is left on the host.
-func networkFeatures(root bool) map[string]error {
-	if !root {
-		return nil
-	}
-	results := make(chan map[string]error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			results <- map[string]error{"network namespaces": err}
-			return
-		}
-		results <- probeLinks()
-	}()
-	return <-results
-}
-
-// errNotAsked stands for a kernel that could not be asked at all.
-var errNotAsked = errors.New("the kernel could not be asked")
-
-func asked(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }

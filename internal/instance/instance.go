@@ -11,8 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Format is the layout of the data directory that this build reads and writes.
@@ -26,12 +24,11 @@ const (
 
 // Errors that commands tell apart. Their texts name the way out.
 var (
-	ErrNotOurs    = errors.New("carries no stamp of mend's")
-	ErrNewer      = errors.New("was written by a newer mend")
-	ErrNotThere   = errors.New("holds no mend state")
-	validID       = regexp.MustCompile(`^[0-9a-f]{6}$`)
-	errBadStamp   = errors.New("has a stamp that cannot be read")
-	errMountFlags = errors.New("is on a file system mounted noexec")
+	ErrNotOurs  = errors.New("carries no stamp of mend's")
+	ErrNewer    = errors.New("was written by a newer mend")
+	ErrNotThere = errors.New("holds no mend state")
+	validID     = regexp.MustCompile(`^[0-9a-f]{6}$`)
+	errBadStamp = errors.New("has a stamp that cannot be read")
 )
 
 // Instance is one data directory and the names derived from its id.
@@ -50,15 +47,6 @@ func (i Instance) Kubeconfig() string { return i.Path("kubeconfig") }
 
 // LogFile is where a mend in the background writes its log.
 func (i Instance) LogFile() string { return i.Path("logs", "mend.log") }
-
-// RunDir holds sockets and other state that ends with the machine's uptime.
-// Without root it is below the data directory.
-func (i Instance) RunDir() string {
-	if os.Geteuid() == 0 {
-		return filepath.Join("/run/mend", i.ID)
-	}
-	return i.Path("run")
-}
 
 // ControlSocket is where `mend status` and `mend down` reach the running mend.
 func (i Instance) ControlSocket() string { return filepath.Join(i.RunDir(), "control.sock") }
@@ -169,24 +157,6 @@ func parseStamp(text string) (int, error) {
 		return 0, errBadStamp
 	}
 	return format, nil
-}
-
-// CheckExec reports a data directory from which programs cannot be run. dir may
-// not exist yet; its nearest existing parent is what counts then.
-func CheckExec(dir string) error {
-	for probe := dir; ; probe = filepath.Dir(probe) {
-		var stat unix.Statfs_t
-		err := unix.Statfs(probe, &stat)
-		if err == nil {
-			if stat.Flags&unix.ST_NOEXEC != 0 {
-				return fmt.Errorf("data directory %s %w: mend runs containerd from there; remount it with exec, or name another with --data-dir", dir, errMountFlags)
-			}
-			return nil
-		}
-		if probe == filepath.Dir(probe) || !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("data directory %s cannot be checked: %w", dir, err)
-		}
-	}
 }
 
 // plain drops the path and call from a PathError: the caller has named the path.

@@ -6,17 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-const forwardSysctl = "/proc/sys/net/ipv4/ip_forward"
+const (
+	forwardSysctl  = "/proc/sys/net/ipv4/ip_forward"
+	forwardSysctl6 = "/proc/sys/net/ipv6/conf/all/forwarding"
+)
 
 // forwarding remembers that we switched forwarding on, and in which boot.
 type forwarding struct {
 	BootID string `json:"bootID"`
+	// Routed are the interfaces that take their IPv6 routes from routers. A machine that
+	// forwards does so only where it is told to (accept_ra 2 instead of 1).
+	Routed []string `json:"routed,omitempty"`
 }
 
 func bootID() (string, error) {
@@ -30,9 +38,20 @@ func bootID() (string, error) {
 // enableForwarding lets the host route Pods' packets. What it changes is written down
 // before it is changed.
 func enableForwarding(cfg Config) error {
-	now, err := os.ReadFile(forwardSysctl)
+	if err := switchOn(cfg, forwardSysctl, cfg.forwardFile(), nil); err != nil || !cfg.IPv6 {
+		return err
+	}
+	routed, err := routedInterfaces()
 	if err != nil {
-		return fmt.Errorf("read ip_forward: %w", err)
+		return err
+	}
+	return switchOn(cfg, forwardSysctl6, cfg.forwardFile6(), routed)
+}
+
+func switchOn(cfg Config, sysctl, file string, routed []string) error {
+	now, err := os.ReadFile(sysctl)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", sysctl, err)
 	}
 	if bytes.Equal(bytes.TrimSpace(now), []byte("1")) {
 		return nil
@@ -41,27 +60,70 @@ func enableForwarding(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(forwarding{BootID: boot})
+	b, err := json.Marshal(forwarding{BootID: boot, Routed: routed})
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(cfg.RunDir, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(cfg.forwardFile(), b, 0o600); err != nil {
+	if err := os.WriteFile(file, b, 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(forwardSysctl, []byte("1"), 0); err != nil {
-		return fmt.Errorf("switch on IP forwarding (net.ipv4.ip_forward): %w", err)
+	for _, name := range routed {
+		// First: the switch forgets the routes of those that are not told.
+		if err := acceptRoutes(name, "2"); err != nil {
+			return fmt.Errorf("keep the IPv6 routes of %s: %w", name, err)
+		}
+	}
+	if err := os.WriteFile(sysctl, []byte("1"), 0); err != nil {
+		return fmt.Errorf("switch on IP forwarding (%s): %w", sysctl, err)
 	}
 	return nil
+}
+
+func acceptSysctl(name string) string { return "/proc/sys/net/ipv6/conf/" + name + "/accept_ra" }
+
+// acceptRoutes sets from when on an interface takes routes from routers. One that has gone
+// needs none.
+func acceptRoutes(name, value string) error {
+	err := os.WriteFile(acceptSysctl(name), []byte(value), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// routedInterfaces are those that have routes from routers, and take them only while the
+// host does not forward. No others: who listens to routers listens to anybody who claims to
+// be one, and containers of somebody else's may be behind an interface.
+func routedInterfaces() ([]string, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list the machine's IPv6 routes: %w", err)
+	}
+	var names []string
+	for _, r := range routes {
+		link, err := netlink.LinkByIndex(r.LinkIndex)
+		if err != nil || slices.Contains(names, link.Attrs().Name) {
+			continue
+		}
+		if value, err := os.ReadFile(acceptSysctl(link.Attrs().Name)); err == nil && strings.TrimSpace(string(value)) == "1" {
+			names = append(names, link.Attrs().Name)
+		}
+	}
+	return names, nil
 }
 
 // restoreForwarding switches forwarding off if we switched it on in this boot and no
 // other instance's bridge is there. Someone who has come to rely on it since and set
 // nothing of his own cannot be seen; that is why only a teardown does this.
 func restoreForwarding(cfg Config) error {
-	b, err := os.ReadFile(cfg.forwardFile())
+	return errors.Join(switchOff(cfg, forwardSysctl, cfg.forwardFile()), switchOff(cfg, forwardSysctl6, cfg.forwardFile6()))
+}
+
+func switchOff(cfg Config, sysctl, file string) error {
+	b, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -77,11 +139,16 @@ func restoreForwarding(cfg Config) error {
 		if othersLeft(cfg) {
 			return nil // the last instance finds the file
 		}
-		if err := os.WriteFile(forwardSysctl, []byte("0"), 0); err != nil {
+		if err := os.WriteFile(sysctl, []byte("0"), 0); err != nil {
 			return fmt.Errorf("switch IP forwarding off again: %w", err)
 		}
+		for _, name := range was.Routed {
+			if err := acceptRoutes(name, "1"); err != nil {
+				return fmt.Errorf("have %s take routes as before: %w", name, err)
+			}
+		}
 	}
-	return os.Remove(cfg.forwardFile())
+	return os.Remove(file)
 }
 
 // othersLeft reports whether another instance, or anyone else with a bridge of his
@@ -106,7 +173,7 @@ func inspectHost() []string {
 		return nil
 	}
 	var notes []string
-	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyINet} {
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet} {
 		chains, err := c.ListChainsOfTableFamily(family)
 		if err != nil {
 			continue // a finding less is no reason to fail

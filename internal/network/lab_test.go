@@ -83,6 +83,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	setForwarding(t, "0")
+	setSysctl(t, forwardSysctl6, "0")
 	dir := t.TempDir()
 	l := &lab{t: t, cfg: Config{
 		InstanceID: "0a1b2c", DataDir: filepath.Join(dir, "data"), RunDir: filepath.Join(dir, "run", "0a1b2c"),
@@ -106,14 +107,24 @@ func (l *lab) setup() {
 
 func setForwarding(t *testing.T, value string) {
 	t.Helper()
-	if err := os.WriteFile(forwardSysctl, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
+	setSysctl(t, forwardSysctl, value)
 }
 
 func forwardingNow(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile(forwardSysctl)
+	return sysctlNow(t, forwardSysctl)
+}
+
+func setSysctl(t *testing.T, path, value string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sysctlNow(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +183,7 @@ func (s *space) serve(t *testing.T, port, name string) {
 	t.Helper()
 	var listener net.Listener
 	var err error
-	s.do(func() { listener, err = net.Listen("tcp4", ":"+port) })
+	s.do(func() { listener, err = net.Listen("tcp", ":"+port) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +195,7 @@ func (s *space) serve(t *testing.T, port, name string) {
 				return
 			}
 			host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-			fmt.Fprintf(conn, "%s for %s", name, host)
+			fmt.Fprintf(conn, "%s for %s", name, netip.MustParseAddr(host).Unmap())
 			conn.Close()
 		}
 	}()
@@ -196,7 +207,7 @@ func (s *space) ask(address string, limit time.Duration) (string, error) {
 	var err error
 	ask := func() {
 		var conn net.Conn
-		if conn, err = net.DialTimeout("tcp4", address, limit); err != nil {
+		if conn, err = net.DialTimeout("tcp", address, limit); err != nil {
 			return
 		}
 		defer conn.Close()
@@ -258,8 +269,15 @@ func (l *lab) call(command, container, ns string, mappings string) ([]byte, erro
 	return out, nil
 }
 
-// add connects a new Pod and returns its namespace and address.
+// add connects a new Pod and returns its namespace and IPv4 address.
 func (l *lab) add(container, mappings string) (*space, string) {
+	l.t.Helper()
+	s, addresses := l.connect(container, mappings)
+	return s, addresses[0].String()
+}
+
+// connect is add with all addresses.
+func (l *lab) connect(container, mappings string) (*space, []netip.Addr) {
 	l.t.Helper()
 	s := newSpace(l.t)
 	out, err := l.call("ADD", container, s.path, mappings)
@@ -269,10 +287,18 @@ func (l *lab) add(container, mappings string) (*space, string) {
 	var result struct {
 		IPs []struct{ Address netip.Prefix }
 	}
-	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 {
+	want := 1
+	if l.net.PodCIDR6.IsValid() {
+		want = 2
+	}
+	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != want {
 		l.t.Fatalf("the plugin's result is %s (%v)", out, err)
 	}
-	return s, result.IPs[0].Address.Addr().String()
+	var addresses []netip.Addr
+	for _, ip := range result.IPs {
+		addresses = append(addresses, ip.Address.Addr())
+	}
+	return s, addresses
 }
 
 // outside is a machine beyond the host, on 192.0.2.0/24, which has no route to Pods.
@@ -290,10 +316,10 @@ func (l *lab) outside() *space {
 		if err = netlink.LinkAdd(veth); err != nil {
 			return
 		}
-		err = address("eth0", "192.0.2.9/24")
+		err = errors.Join(address("eth0", "192.0.2.9/24"), address("eth0", "2001:db8::9/64"))
 	})
 	if err == nil {
-		err = address("uplink", "192.0.2.1/24")
+		err = errors.Join(address("uplink", "192.0.2.1/24"), address("uplink", "2001:db8::1/64"))
 	}
 	if err != nil {
 		l.t.Fatal(err)
@@ -311,10 +337,17 @@ func address(name, prefix string) error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: toIPNet(netip.MustParsePrefix(prefix))}); err != nil {
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: toIPNet(netip.MustParsePrefix(prefix)), Flags: flags(prefix)}); err != nil {
 		return err
 	}
 	return netlink.LinkSetUp(link)
+}
+
+func flags(prefix string) int {
+	if strings.Contains(prefix, ":") {
+		return unix.IFA_F_NODAD
+	}
+	return 0
 }
 
 // state lists interfaces with addresses, routes and tables of this namespace.
@@ -332,7 +365,7 @@ func state(t *testing.T) string {
 		}
 		fmt.Fprintf(&b, "link %s %v\n", l.Attrs().Name, addresses)
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +381,7 @@ func state(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, table := range tables {
-		fmt.Fprintf(&b, "table %s\n", table.Name)
+		fmt.Fprintf(&b, "table %s of %d\n", table.Name, table.Family)
 	}
 	return b.String()
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -28,6 +29,8 @@ type Config struct {
 	// PodCIDR is the node's Pod range (IPv4). The zero value lets Setup choose one and
 	// keep to it at later starts while it stays free.
 	PodCIDR netip.Prefix
+	// IPv6 gives Pods an IPv6 address too, out of a range that follows from the instance's id.
+	IPv6 bool
 	// Avoid lists ranges that a chosen one must not overlap, such as the Services'.
 	Avoid []netip.Prefix
 	// DataDir holds the chosen range and the CNI configuration, below "cni".
@@ -43,14 +46,18 @@ func (c Config) cniDir() string    { return filepath.Join(c.DataDir, "cni") }
 func (c Config) ipamDir() string   { return filepath.Join(c.RunDir, "ipam") }
 func (c Config) rangeFile() string { return filepath.Join(c.cniDir(), "podcidr") }
 
-// forwardFile is shared by all instances: the last to go restores.
-func (c Config) forwardFile() string { return filepath.Join(filepath.Dir(c.RunDir), "ip_forward") }
+// These are shared by all instances: the last to go restores.
+func (c Config) forwardFile() string  { return filepath.Join(filepath.Dir(c.RunDir), "ip_forward") }
+func (c Config) forwardFile6() string { return filepath.Join(filepath.Dir(c.RunDir), "ip6_forward") }
 
 // Network is a node's network as Setup left it.
 type Network struct {
 	// PodCIDR is the node's Pod range and Gateway its first address, the bridge's.
 	PodCIDR netip.Prefix
 	Gateway netip.Addr
+	// PodCIDR6 and Gateway6 are the same of IPv6; the zero values where Pods have none.
+	PodCIDR6 netip.Prefix
+	Gateway6 netip.Addr
 	// Bridge is the bridge's name.
 	Bridge string
 	// ConfDir holds the CNI configuration for the container runtime.
@@ -84,6 +91,10 @@ func Setup(ctx context.Context, cfg Config) (*Network, error) {
 		ConfDir: filepath.Join(cfg.cniDir(), "conf"),
 		MTU:     hostMTU(),
 	}
+	if cfg.IPv6 {
+		n.PodCIDR6 = subnet6(cfg.InstanceID, podSubnet, 64)
+		n.Gateway6 = ipam.Gateway(n.PodCIDR6)
+	}
 	if err := ensureBridge(n); err != nil {
 		return nil, err
 	}
@@ -94,6 +105,9 @@ func Setup(ctx context.Context, cfg Config) (*Network, error) {
 		return nil, err
 	}
 	if err := n.writeConf(cfg); err != nil {
+		return nil, err
+	}
+	if err := n.introduce(); err != nil {
 		return nil, err
 	}
 	n.Notes = inspectHost()
@@ -131,6 +145,18 @@ func (n *Network) Reclaim(live []string) error {
 		known[id] = true
 	}
 	return plugin.Reclaim(&n.conf, pool, func(r ipam.Reservation) bool { return known[r.ContainerID] })
+}
+
+// introduce makes the Pods that are there known to the bridge, which may be a new one.
+func (n *Network) introduce() error {
+	if !n.PodCIDR6.IsValid() {
+		return nil
+	}
+	pool, err := ipam.Open(n.conf.IPAMDir, n.PodCIDR)
+	if err != nil {
+		return err
+	}
+	return plugin.Introduce(&n.conf, pool)
 }
 
 // hostMTU is the MTU of the interface that the default route uses, or Ethernet's.
@@ -185,8 +211,23 @@ func ensureBridge(n *Network) error {
 	if err := netlink.LinkSetIP6AddrGenMode(link, none); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("bridge %s: %w", n.Bridge, err)
 	}
-	if err := ensureAddress(link, netip.PrefixFrom(n.Gateway, n.PodCIDR.Bits())); err != nil {
+	if err := ensureAddresses(link, netlink.FAMILY_V4, netip.PrefixFrom(n.Gateway, n.PodCIDR.Bits())); err != nil {
 		return err
+	}
+	var six []netip.Prefix
+	if n.Gateway6.IsValid() {
+		// No link-local address: from it the kernel would tell Pods of a shorter way to each
+		// other, on which answers do not pass here to be translated back.
+		six = []netip.Prefix{netip.PrefixFrom(n.Gateway6, n.PodCIDR6.Bits())}
+	}
+	if err := ensureAddresses(link, netlink.FAMILY_V6, six...); err != nil {
+		return err
+	}
+	if n.Gateway6.IsValid() {
+		// A Pod that claims to be a router must not become the host's.
+		if err := acceptRoutes(n.Bridge, "0"); err != nil {
+			return fmt.Errorf("bridge %s: %w", n.Bridge, err)
+		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set the bridge %s up: %w", n.Bridge, err)
@@ -200,22 +241,33 @@ func ensureBridge(n *Network) error {
 	return nil
 }
 
-// ensureAddress gives the bridge exactly this IPv4 address.
-func ensureAddress(link netlink.Link, want netip.Prefix) error {
-	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+// ensureAddresses gives the bridge exactly these addresses of a family.
+func ensureAddresses(link netlink.Link, family int, want ...netip.Prefix) error {
+	addresses, err := netlink.AddrList(link, family)
 	if err != nil {
 		return fmt.Errorf("list the bridge's addresses: %w", err)
 	}
+	have := map[netip.Prefix]bool{}
 	for _, a := range addresses {
-		if toPrefix(a.IPNet) == want {
-			return nil
+		if p := toPrefix(a.IPNet); slices.Contains(want, p) {
+			have[p] = true
+			continue
 		}
 		if err := netlink.AddrDel(link, &a); err != nil {
 			return fmt.Errorf("remove the bridge's earlier address %v: %w", a.IPNet, err)
 		}
 	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: toIPNet(want)}); err != nil {
-		return fmt.Errorf("set the bridge's address %v: %w", want, err)
+	for _, p := range want {
+		if have[p] {
+			continue
+		}
+		a := &netlink.Addr{IPNet: toIPNet(p)}
+		if family == netlink.FAMILY_V6 {
+			a.Flags = unix.IFA_F_NODAD // at once, and also while the bridge has no port yet
+		}
+		if err := netlink.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("set the bridge's address %v: %w", p, err)
+		}
 	}
 	return nil
 }
@@ -272,6 +324,7 @@ func (n *Network) writeConf(cfg Config) error {
 		Bridge:   n.Bridge,
 		Table:    cfg.table(),
 		Subnet:   n.PodCIDR,
+		Subnet6:  n.PodCIDR6,
 		MTU:      n.MTU,
 		IPAMDir:  cfg.ipamDir(),
 	}

@@ -37,6 +37,7 @@ func (w *world) bringOn(pod *v1.Pod) bool {
 	case pod.Status.Phase != v1.PodRunning:
 		change(w.api, pods, pod, true, func(p *v1.Pod) {
 			p.Status.Phase = v1.PodRunning
+			w.giveAddress(p)
 			setPodCondition(p, v1.PodReady, v1.ConditionFalse, w.clock.Now())
 		})
 		w.note("agent: Pod %s runs", pod.Name)

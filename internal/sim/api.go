@@ -9,6 +9,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,9 +29,25 @@ const (
 	nodes       resource = "nodes"
 	// leases are only watched in seeds where nodes go silent.
 	leases resource = "leases"
+	// Only in seeds where namespaces come and go.
+	namespaces      resource = "namespaces"
+	serviceAccounts resource = "serviceaccounts"
+	configMaps      resource = "configmaps"
+	// Only in seeds with Services.
+	services       resource = "services"
+	endpointSlices resource = "endpointslices"
+	endpointsRes   resource = "endpoints"
 )
 
-var resources = []resource{deployments, replicaSets, pods, nodes}
+// resources are watched in every seed, namespaceKinds only where namespaces come
+// and go, serviceKinds only where there are Services. These and the Leases are all
+// there is.
+var (
+	resources      = []resource{deployments, replicaSets, pods, nodes}
+	namespaceKinds = []resource{namespaces, serviceAccounts, configMaps}
+	serviceKinds   = []resource{services, endpointSlices, endpointsRes}
+	everything     = slices.Concat(resources, []resource{leases}, namespaceKinds, serviceKinds)
+)
 
 // object is a stored object. Once stored it is never changed: whoever wants
 // another stores a copy. Caches share it, as informers share decoded objects.
@@ -56,11 +73,12 @@ type api struct {
 	names   int
 	changed func(res resource, before, after object) // after every change; nil: absent
 	stored  func(object)                             // if not nil, is shown every version
+	admit   func(resource, object) error             // of what is created; nil: all is let in
 }
 
 func newAPI(now func() time.Time) *api {
 	a := &api{now: now, objects: map[resource]map[string]object{}, log: map[resource][]event{}}
-	for _, res := range append([]resource{leases}, resources...) {
+	for _, res := range everything {
 		a.objects[res] = map[string]object{}
 	}
 	return a
@@ -102,8 +120,11 @@ func compare(a, b string) int {
 }
 
 func group(res resource) schema.GroupResource {
-	if res == deployments || res == replicaSets {
+	switch res {
+	case deployments, replicaSets:
 		return schema.GroupResource{Group: "apps", Resource: string(res)}
+	case endpointSlices:
+		return schema.GroupResource{Group: discovery.GroupName, Resource: string(res)}
 	}
 	return schema.GroupResource{Resource: string(res)}
 }
@@ -133,7 +154,7 @@ func (a *api) put(res resource, o object) object {
 		a.moves++
 	}
 	o.SetResourceVersion(strconv.Itoa(a.revs))
-	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && hasEndedGrace(o) {
+	if o.GetDeletionTimestamp() != nil && !isHeld(o) && hasEndedGrace(o) {
 		return a.drop(res, o)
 	}
 	if a.stored != nil {
@@ -143,6 +164,13 @@ func (a *api) put(res resource, o object) object {
 	a.log[res] = append(a.log[res], event{obj: o})
 	a.changed(res, before, o)
 	return o
+}
+
+// isHeld says whether a finalizer keeps the object; a namespace has them in its
+// spec too.
+func isHeld(o object) bool {
+	n, ok := o.(*v1.Namespace)
+	return len(o.GetFinalizers()) > 0 || ok && len(n.Spec.Finalizers) > 0
 }
 
 func hasEndedGrace(o object) bool {
@@ -159,6 +187,16 @@ func (a *api) drop(res resource, o object) object {
 }
 
 func (a *api) create(res resource, o object) (object, error) {
+	if a.admit != nil {
+		if err := a.admit(res, o); err != nil {
+			return nil, err
+		}
+	}
+	return a.admitted(res, o)
+}
+
+// admitted stores a new object that admission has let in.
+func (a *api) admitted(res resource, o object) (object, error) {
 	o = clone(o)
 	if o.GetName() == "" {
 		a.names++
@@ -171,7 +209,7 @@ func (a *api) create(res resource, o object) (object, error) {
 		return nil, invalid(res, o.GetName())
 	}
 	a.names++
-	o.SetUID(types.UID(fmt.Sprintf("uid-%05d", a.names)))
+	o.SetUID(a.lastUID())
 	o.SetCreationTimestamp(metav1.NewTime(a.now().Truncate(time.Second)))
 	o.SetDeletionTimestamp(nil)
 	o.SetGeneration(1)
@@ -183,9 +221,17 @@ func (a *api) create(res resource, o object) (object, error) {
 	case *v1.Pod:
 		x.Status = v1.PodStatus{Phase: v1.PodPending}
 		x.Spec.Tolerations = defaultTolerations()
+	case *v1.Namespace:
+		x.Status = v1.NamespaceStatus{Phase: v1.NamespaceActive}
+		x.Spec.Finalizers = append(slices.Clone(x.Spec.Finalizers), v1.FinalizerKubernetes)
 	}
 	return a.put(res, o), nil
 }
+
+// uidOf is the UID given nth: later ones are greater.
+func uidOf(n int) types.UID { return types.UID(fmt.Sprintf("uid-%05d", n)) }
+
+func (a *api) lastUID() types.UID { return uidOf(a.names) }
 
 // controllers counts the owner references with controller=true.
 func controllers(o metav1.Object) int {
@@ -201,15 +247,11 @@ func controllers(o metav1.Object) int {
 // update writes next over what is there: all but the status, or the status and
 // the metadata that its strategy lets through.
 func (a *api) update(res resource, next object, status bool) (object, error) {
-	old, err := a.get(res, keyOf(next))
+	old, err := a.target(res, next)
 	switch {
 	case err != nil:
 		return nil, err
-	case next.GetUID() != "" && next.GetUID() != old.GetUID():
-		return nil, conflict(res, next.GetName(), "UID differs")
-	case next.GetResourceVersion() != "" && next.GetResourceVersion() != old.GetResourceVersion():
-		return nil, conflict(res, next.GetName(), "the object has been modified")
-	case controllers(next) > 1:
+	case controllers(next) > 1 || isFrozen(old, next):
 		return nil, invalid(res, next.GetName())
 	}
 	next = clone(next)
@@ -226,6 +268,21 @@ func (a *api) update(res resource, next object, status bool) (object, error) {
 		return old, nil
 	}
 	return a.put(res, next), nil
+}
+
+// target is the object that next is to be written over, if it is still the one
+// that next was made from.
+func (a *api) target(res resource, next object) (object, error) {
+	old, err := a.get(res, keyOf(next))
+	switch {
+	case err != nil:
+		return nil, err
+	case next.GetUID() != "" && next.GetUID() != old.GetUID():
+		return nil, conflict(res, next.GetName(), "UID differs")
+	case next.GetResourceVersion() != "" && next.GetResourceVersion() != old.GetResourceVersion():
+		return nil, conflict(res, next.GetName(), "the object has been modified")
+	}
+	return old, nil
 }
 
 // keepOther takes into next what this kind of write does not change, and says
@@ -255,6 +312,20 @@ func keepOther(old, next object, status bool) bool {
 			return false
 		}
 		n.Status = o.Status
+	case *v1.Namespace:
+		o := old.(*v1.Namespace)
+		n.Spec = o.Spec
+		if !status {
+			n.Status = o.Status
+		}
+	case *v1.Service:
+		if o := old.(*v1.Service); status {
+			n.Spec = o.Spec
+		} else {
+			n.Status = o.Status
+		}
+	case *discovery.EndpointSlice:
+		return sliceChanged(old.(*discovery.EndpointSlice), n)
 	}
 	return false
 }
@@ -291,11 +362,14 @@ func (a *api) delete(res resource, key string, opts metav1.DeleteOptions) error 
 	if old.GetDeletionTimestamp() == nil {
 		next.SetDeletionTimestamp(&metav1.Time{Time: a.now().Truncate(time.Second).Add(time.Duration(grace) * time.Second)})
 		next.SetGeneration(old.GetGeneration() + 1)
+		if n, ok := next.(*v1.Namespace); ok {
+			n.Status.Phase = v1.NamespaceTerminating
+		}
 	} else {
 		grace = min(grace, *old.GetDeletionGracePeriodSeconds())
 	}
 	next.SetDeletionGracePeriodSeconds(ptr.To(grace))
-	if !equality.Semantic.DeepEqual(old, next) || len(next.GetFinalizers()) == 0 && grace == 0 {
+	if !equality.Semantic.DeepEqual(old, next) || !isHeld(next) && grace == 0 {
 		a.put(res, next)
 	}
 	return nil

@@ -273,6 +273,20 @@ func (m metadataOfKind) Delete(ctx context.Context, name string, opts metav1.Del
 	return err
 }
 
+// DeleteCollection takes effect at once, or not at all.
+func (m metadataOfKind) DeleteCollection(ctx context.Context, opts metav1.DeleteOptions, _ metav1.ListOptions) error {
+	r := request{verb: "deleteCollection", res: m.res, key: m.namespace}
+	_, err := m.life.call(ctx, r, func(a *api) (object, error) {
+		for _, o := range a.all(m.res) {
+			if m.namespace == "" || o.GetNamespace() == m.namespace {
+				must(a.delete(m.res, keyOf(o), opts))
+			}
+		}
+		return nil, nil
+	})
+	return err
+}
+
 func (m metadataOfKind) Patch(ctx context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
 	r := request{verb: "patch", res: m.res, key: m.key(name), body: body}
 	o, err := m.life.call(ctx, r, func(a *api) (object, error) {

@@ -1,8 +1,10 @@
 // Package sim runs the real loops in a world that repeats from a seed.
 //
 // The plan, apply and observe code of Deployment, ReplicaSet, scheduler, garbage
-// collection, Pod collection, node health and taint eviction is the shipped one; it
-// is built as app builds it, but driven by hand (see [mend/internal/loop.Drive]).
+// collection, Pod collection, node health and taint eviction, of the loops that fill
+// and end namespaces, and of those that keep EndpointSlices and Endpoints, is the
+// shipped one; it is built as app builds it, but driven by hand (see
+// [mend/internal/loop.Drive]).
 // What surrounds it is made here: an API in memory with the rules that the loops
 // build on (resourceVersions, UIDs, preconditions, generations, finalizers, graceful
 // deletion, status subresources), watches that lag, repeat and start over, clocks,
@@ -14,8 +16,10 @@
 // lists; conflicts; requests that fail before or after they took effect; refused
 // creates; the process killed between any two requests and started anew; wall
 // clock jumps in both directions, or else, in a third of the seeds, agents that fall
-// silent and are heard again (silence.go); users, the agent and other loops acting
-// between any two requests of a sync.
+// silent and are heard again (silence.go); in half of the seeds, namespaces that
+// come and go, and creates that take effect after their namespace began to end
+// (namespaces.go), and in half of them Services (services.go); users, the agent and other loops acting between any two requests
+// of a sync.
 //
 // # What is checked
 //
@@ -28,5 +32,7 @@
 // Each step draws from a generator seeded by the run's seed and the step's number
 // alone, so a step can be left out without changing what the others draw. That is
 // how a failure is cut down to few steps (minimise.go). Nothing else may decide:
-// no map order, goroutine or real time reaches a choice.
+// no map order, goroutine or real time reaches a choice. There is one exception:
+// upstream's library for EndpointSlices walks maps, so that of two slices that it
+// changes in one sync either may be first. Few seeds come to that.
 package sim

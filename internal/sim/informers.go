@@ -7,12 +7,14 @@ import (
 	apps "k8s.io/api/apps/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	informersapps "k8s.io/client-go/informers/apps"
 	informerscoordination "k8s.io/client-go/informers/coordination"
 	informerscore "k8s.io/client-go/informers/core"
+	informersdiscovery "k8s.io/client-go/informers/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
 )
@@ -164,9 +166,10 @@ type factory struct {
 
 func newFactory() *factory {
 	f := &factory{of: map[resource]*informer{}, other: newInformer()}
-	for _, res := range append([]resource{leases}, resources...) {
+	for _, res := range everything {
 		f.of[res] = newInformer()
 	}
+	f.of[endpointSlices].indexer = sorted{f.of[endpointSlices].indexer}
 	return f
 }
 
@@ -175,7 +178,8 @@ func (f *factory) Core() informerscore.Interface { return informerscore.New(f, "
 func (f *factory) Coordination() informerscoordination.Interface {
 	return informerscoordination.New(f, "", nil)
 }
-func (f *factory) InformerName() *cache.InformerName { return nil }
+func (f *factory) Discovery() informersdiscovery.Interface { return informersdiscovery.New(f, "", nil) }
+func (f *factory) InformerName() *cache.InformerName       { return nil }
 func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch obj.(type) {
 	case *apps.Deployment:
@@ -188,6 +192,18 @@ func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 		return f.of[nodes]
 	case *coordination.Lease:
 		return f.of[leases]
+	case *v1.Namespace:
+		return f.of[namespaces]
+	case *v1.ServiceAccount:
+		return f.of[serviceAccounts]
+	case *v1.ConfigMap:
+		return f.of[configMaps]
+	case *v1.Service:
+		return f.of[services]
+	case *v1.Endpoints:
+		return f.of[endpointsRes]
+	case *discovery.EndpointSlice:
+		return f.of[endpointSlices]
 	}
 	return f.other
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,8 +27,10 @@ const revisionAnnotation = "deployment.kubernetes.io/revision"
 type ledger struct {
 	w        *world
 	accounts map[types.UID]*account
-	// orphaned are owners deleted with the policy orphan.
-	orphaned map[types.UID]bool
+	// orphaned are owners deleted with the policy orphan, and which UID was the last
+	// to be given when each was gone. What is made later for an owner that a cache
+	// still shows is no orphan but garbage.
+	orphaned map[types.UID]types.UID
 	// extra are the ReplicaSets that may have more Pods than they ask for, because
 	// the answer to a create was lost.
 	extra map[types.UID]bool
@@ -42,7 +43,7 @@ type account struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]bool{}, extra: map[types.UID]bool{}}
+	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]types.UID{}, extra: map[types.UID]bool{}}
 }
 
 // bounds are the floor and ceiling that the spec asks for. Recreate has none.
@@ -67,6 +68,11 @@ func scaled(of *intstr.IntOrString, want int, up bool) int {
 
 // changed follows every change of the truth.
 func (l *ledger) changed(res resource, before, after object) {
+	if before != nil && after == nil {
+		if _, was := l.orphaned[before.GetUID()]; was {
+			l.orphaned[before.GetUID()] = l.w.api.lastUID()
+		}
+	}
 	switch res {
 	case deployments:
 		l.deploymentChanged(before, after)
@@ -74,7 +80,7 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.podChanged(before, after)
 	case replicaSets:
 		l.replicaSetChanged(before, after)
-	case nodes, leases:
+	case nodes, leases, namespaces, serviceAccounts, configMaps, services, endpointSlices, endpointsRes:
 	}
 }
 
@@ -191,11 +197,13 @@ func (w *world) count(d *apps.Deployment) census {
 	return c
 }
 
-// isAvailable says whether the Pod serves, by the clock on the wall.
+// isAvailable says whether the Pod serves, by the clock on the wall. One that is ready
+// since a time to come was so before that clock was set back.
 func (w *world) isAvailable(pod *v1.Pod, rs *apps.ReplicaSet) bool {
 	since, ready := readySince(pod)
 	wait := time.Duration(rs.Spec.MinReadySeconds) * time.Second
-	return isActive(pod) && ready && (wait == 0 || !since.Add(wait).After(w.clock.Now()))
+	now := w.clock.Now()
+	return isActive(pod) && ready && (wait == 0 || !since.Add(wait).After(now) || since.After(now.Add(time.Minute)))
 }
 
 func readySince(pod *v1.Pod) (time.Time, bool) {
@@ -223,7 +231,7 @@ func (w *world) deploymentOf(rs *apps.ReplicaSet) *apps.Deployment {
 
 // lives says whether the object is there, the same one, and nobody deletes it.
 func (w *world) lives(o object) bool {
-	for _, res := range resources {
+	for _, res := range everything {
 		if now := w.api.objects[res][keyOf(o)]; now != nil && now.GetUID() == o.GetUID() {
 			return now.GetDeletionTimestamp() == nil
 		}
@@ -238,6 +246,7 @@ func (l *ledger) settleAccounts() {
 		return
 	}
 	clear(l.extra)
+	l.w.slicesKnown = true
 	for _, d := range listOf[*apps.Deployment](l.w.api, deployments) {
 		a := l.accounts[d.UID]
 		floor, ceiling := bounds(d)
@@ -288,6 +297,8 @@ func (w *world) judge(s *syncing, r request) {
 		w.judgeOwner(s, r, target)
 	case "nodehealth", "tainteviction":
 		w.judgeSilence(s, r, target)
+	case "endpointslice", "endpoints":
+		w.judgeShown(s, r)
 	case "garbage":
 		switch {
 		case target == nil:
@@ -346,7 +357,7 @@ func (w *world) judgeGarbage(o object) {
 			!slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)) {
 			w.mayBreach = "collects " + keyOf(o) + " of " + ref.Name + ", which is there"
 		}
-		if w.ledger.orphaned[ref.UID] {
+		if last, was := w.ledger.orphaned[ref.UID]; was && o.GetUID() <= last {
 			w.mayBreach = "collects " + keyOf(o) + ", which its owner orphaned"
 		}
 	}
@@ -355,7 +366,7 @@ func (w *world) judgeGarbage(o object) {
 // judgeRelease checks that an owner deleted in the foreground goes last. Only what
 // all watches have shown can be expected to be known.
 func (w *world) judgeRelease(owner object) {
-	for _, res := range []resource{replicaSets, pods} {
+	for _, res := range []resource{replicaSets, pods, endpointSlices} {
 		for _, o := range w.api.objects[res] {
 			for _, ref := range o.GetOwnerReferences() {
 				if ref.UID == owner.GetUID() && ptr.Deref(ref.BlockOwnerDeletion, false) {
@@ -367,7 +378,7 @@ func (w *world) judgeRelease(owner object) {
 }
 
 func (w *world) byUID(uid types.UID) object {
-	for _, res := range resources {
+	for _, res := range everything {
 		for _, o := range w.api.objects[res] {
 			if o.GetUID() == uid {
 				return o
@@ -471,21 +482,3 @@ func (w *world) used(node string) (cpu, count int64) {
 }
 
 func milliCPU(pod *v1.Pod) int64 { return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() }
-
-// revisionsGrow checks every change of a revision.
-func (w *world) revisionsGrow(res resource, before, after object) {
-	if before == nil || after == nil || before.GetUID() != after.GetUID() || res != deployments && res != replicaSets {
-		return
-	}
-	old, had := revisionOf(before)
-	now, has := revisionOf(after)
-	if !had || has && now >= old {
-		return
-	}
-	w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
-}
-
-func revisionOf(o object) (int, bool) {
-	n, err := strconv.Atoi(o.GetAnnotations()[revisionAnnotation])
-	return n, err == nil
-}

@@ -10,16 +10,22 @@ import (
 	"slices"
 	"time"
 
+	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"mend/internal/controller/deployment"
+	"mend/internal/controller/endpoints"
+	"mend/internal/controller/endpoints/endpointslice"
 	"mend/internal/controller/garbage"
+	"mend/internal/controller/namespace"
 	"mend/internal/controller/nodehealth"
 	"mend/internal/controller/podgc"
 	"mend/internal/controller/replicaset"
+	"mend/internal/controller/rootca"
+	"mend/internal/controller/serviceaccount"
 	"mend/internal/controller/tainteviction"
 	"mend/internal/loop"
 	"mend/internal/scheduler"
@@ -33,6 +39,12 @@ var kinds = []garbage.Kind{
 	{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, Kind: "ReplicaSet", Namespaced: true},
 	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node"},
 	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true},
+}
+
+// kindsOfServices are served too where there are Services.
+var kindsOfServices = []garbage.Kind{
+	{Resource: schema.GroupVersionResource{Group: discovery.GroupName, Version: "v1", Resource: "endpointslices"}, Kind: "EndpointSlice", Namespaced: true},
+	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Namespaced: true},
 }
 
 // life is one process of mend, from its start to its death: the loops, their
@@ -56,6 +68,7 @@ type driven struct {
 type syncing struct {
 	loop, key string
 	owner     object // the ReplicaSet or Deployment of the key, as the cache had it at the start; nil: none
+	seen      *sight // of the Service of the key, at the start
 	ownerWas  bool   // in truth, that owner was there and not being deleted at the start
 }
 
@@ -77,22 +90,37 @@ func (w *world) begin() {
 	watched := resources
 	if w.profile.silence {
 		declared = append(declared, nodehealth.Declaration(), tainteviction.Declaration())
-		watched = append([]resource{leases}, resources...)
+		watched = append([]resource{leases}, watched...)
 		w.silences.turned = false
+	}
+	if w.profile.namespaces {
+		declared = append(declared, namespace.SystemDeclaration(), serviceaccount.Declaration(), rootca.Declaration([]byte(rootCA)))
+		watched = slices.Concat(watched, namespaceKinds)
+	}
+	served := kinds
+	if w.profile.services {
+		declared = append(declared, endpointslice.Declaration(), endpoints.Declaration())
+		watched = slices.Concat(watched, serviceKinds)
+		served = slices.Concat(served, kindsOfServices)
 	}
 	for _, d := range declared {
 		made, err := d.Build(env)
 		must(err)
 		l.loops = append(l.loops, &driven{made, queues[made.Name()]})
 	}
-	gc := garbage.Drive(env, metadataClient{l}, kinds)
+	if w.profile.namespaces {
+		made, err := namespace.Drive(env, metadataClient{l}, discoverer{l})
+		must(err)
+		l.loops = append(l.loops, &driven{made, queues[made.Name()]})
+	}
+	gc := garbage.Drive(env, metadataClient{l}, served)
 	l.loops = append(l.loops, &driven{gc.Loop, queues[gc.Loop.Name()]})
 	for _, res := range watched {
 		s := &stream{api: w.api, res: res, sink: l.factory.of[res]}
 		s.relist()
 		l.streams = append(l.streams, s)
 	}
-	for _, kind := range kinds {
+	for _, kind := range served {
 		l.streams = append(l.streams, &stream{
 			api: w.api, res: resource(kind.Resource.Resource), sink: metadataFeed{gc.Feeds[kind.Resource]},
 		})
@@ -137,6 +165,8 @@ func (l *life) step(t task) {
 		s.owner = l.cached(deployments, t.key)
 	case "replicaset":
 		s.owner = l.cached(replicaSets, t.key)
+	case "endpointslice", "endpoints":
+		s.seen = l.seen(t.key)
 	}
 	s.ownerWas = s.owner != nil && l.w.lives(s.owner)
 	if l.w.isTraced() {
@@ -209,18 +239,18 @@ var errNoAnswer = errors.New("http2: client connection lost")
 // or be the last thing the process does; and meanwhile the world goes on.
 func (l *life) call(ctx context.Context, r request, do func(*api) (object, error)) (object, error) {
 	w := l.w
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(l.ctx.Err(), ctx.Err()); err != nil { // not every caller passes the process's context on
 		return nil, err
 	}
 	s := l.syncs[len(l.syncs)-1]
 	w.interleave()
-	if err := ctx.Err(); err != nil {
+	if err := l.ctx.Err(); err != nil {
 		return nil, err
 	}
 	fault := w.drawFault(r)
 	if fault == crashBefore {
 		w.crash()
-		return nil, ctx.Err()
+		return nil, l.ctx.Err()
 	}
 	if err := refusal(fault, r); err != nil {
 		w.noteCall(s, r, err)
@@ -239,12 +269,13 @@ func (l *life) call(ctx context.Context, r request, do func(*api) (object, error
 	switch fault {
 	case crashAfter:
 		w.crash()
-		return nil, ctx.Err()
+		return nil, l.ctx.Err()
 	case none, failed, refused, conflicted, crashBefore:
 	case answerLost:
 		if err == nil && r.isWrite() {
 			w.note("  … and its answer is lost")
 			w.ledger.unheard(s, r, o)
+			w.slicesKnown = false
 			w.silences.turned = false // it cannot know that it took its turn
 		}
 		return nil, errNoAnswer
@@ -296,9 +327,11 @@ func (w *world) drawFault(r request) fault {
 }
 
 // errorAt is what a request draws in a seed with errors: one in twenty fails in
-// some way.
+// some way, of lists one in seven.
 func errorAt(n int, r request) fault {
 	switch {
+	case r.verb == "list" && n >= 850: // of several that are needed
+		return failed
 	case n < 950:
 		return none
 	case n < 965:

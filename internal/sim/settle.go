@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -29,6 +30,7 @@ func (w *world) settle() {
 	w.faults = false
 	w.note("faults stop")
 	w.endure()
+	w.freeNamespaces()
 	w.makePossible()
 	if !w.converge() || w.broken != "" {
 		return
@@ -78,6 +80,7 @@ func (w *world) converge() bool {
 			ready := w.life.ready()
 			if len(ready) == 0 {
 				w.checkWaiting()
+				w.checkShown()
 				break
 			}
 			if syncs++; syncs > settleSyncs {
@@ -171,7 +174,9 @@ func (w *world) checkConverged() {
 		w.checkDeployment(d)
 	}
 	w.checkNodes()
-	for _, res := range []resource{replicaSets, pods} {
+	w.checkNamespaces()
+	w.checkShown()
+	for _, res := range []resource{replicaSets, pods, services, endpointSlices} {
 		for _, o := range w.api.all(res) {
 			w.checkOwned(res, o)
 		}
@@ -214,6 +219,24 @@ func (w *world) checkHistory(d *apps.Deployment) {
 	}
 }
 
+// revisionsGrow checks every change of a revision.
+func (w *world) revisionsGrow(res resource, before, after object) {
+	if before == nil || after == nil || before.GetUID() != after.GetUID() || res != deployments && res != replicaSets {
+		return
+	}
+	old, had := revisionOf(before)
+	now, has := revisionOf(after)
+	if !had || has && now >= old {
+		return
+	}
+	w.breach("the revision of %s %s goes from %d to %d", res, keyOf(after), old, now)
+}
+
+func revisionOf(o object) (int, bool) {
+	n, err := strconv.Atoi(o.GetAnnotations()[revisionAnnotation])
+	return n, err == nil
+}
+
 // checkOwned checks that what is left has an owner, or was let go of.
 func (w *world) checkOwned(res resource, o object) {
 	if o.GetDeletionTimestamp() != nil {
@@ -238,7 +261,7 @@ func (w *world) checkOwned(res resource, o object) {
 	for _, rs := range listOf[*apps.ReplicaSet](w.api, replicaSets) {
 		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 		must(err)
-		if selector.Matches(labels.Set(pod.Labels)) {
+		if rs.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) {
 			w.breach("nobody has adopted Pod %s, which %s selects", pod.Name, rs.Name)
 		}
 	}

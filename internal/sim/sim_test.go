@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
 )
+
+func init() { klog.SetLogger(logr.Discard()) } // what libraries log
 
 // setting reads a number from the environment: SIM_SEED, SIM_SEEDS, SIM_FROM.
 func setting(t *testing.T, name string, otherwise int) int {

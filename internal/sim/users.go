@@ -13,8 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-const namespace = "default"
-
 // badImage never becomes ready.
 const badImage = "web:bad"
 
@@ -35,8 +33,17 @@ func (w *world) userActions() []action {
 	if w.profile.silence {
 		calm = append(calm, action{10, (*world).goSilent})
 	}
+	if w.profile.namespaces {
+		calm = append(calm, namespaceActions...)
+	}
+	if w.profile.services {
+		calm = append(calm, serviceActions...)
+	}
 	if !w.profile.losses {
 		return calm
+	}
+	if w.profile.namespaces {
+		calm = append(calm, action{6, (*world).deleteNamespace})
 	}
 	return append(calm,
 		action{6, (*world).deleteDeployment}, action{10, (*world).deletePod}, action{3, (*world).barePod},
@@ -128,9 +135,18 @@ func (w *world) strategy() apps.DeploymentStrategy {
 func (w *world) size() int32 { return []int32{0, 1, 2, 3, 4, 5, 7, 10}[w.rng.IntN(8)] }
 
 func (w *world) applyDeployment() bool {
+	d := w.newDeployment()
+	if _, err := w.api.create(deployments, d); err != nil {
+		return false
+	}
+	w.note("user creates Deployment %s: %d Pods of %s, %s", keyOf(d), *d.Spec.Replicas, imageOf(d.Spec.Template), strategyText(d))
+	return true
+}
+
+func (w *world) newDeployment() *apps.Deployment {
 	name := []string{"a", "b"}[w.rng.IntN(2)]
-	d := &apps.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+	return &apps.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespaceFor(name), Name: name},
 		Spec: apps.DeploymentSpec{
 			Replicas: ptr.To(w.size()), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 			Template: template(name, w.image()), Strategy: w.strategy(),
@@ -138,11 +154,6 @@ func (w *world) applyDeployment() bool {
 			RevisionHistoryLimit: ptr.To(w.rng.Int32N(4)), ProgressDeadlineSeconds: ptr.To[int32](600),
 		},
 	}
-	if _, err := w.api.create(deployments, d); err != nil {
-		return false
-	}
-	w.note("user creates Deployment %s: %d Pods of %s, %s", name, *d.Spec.Replicas, imageOf(d.Spec.Template), strategyText(d))
-	return true
 }
 
 func imageOf(t v1.PodTemplateSpec) string { return t.Spec.Containers[0].Image }
@@ -246,7 +257,7 @@ func (w *world) deleteReplicaSet() bool {
 func (w *world) deleteWith(res resource, o object, policy metav1.DeletionPropagation) {
 	w.note("user deletes %s %s, policy %s", res, keyOf(o), policy)
 	if policy == metav1.DeletePropagationOrphan {
-		w.ledger.orphaned[o.GetUID()] = true
+		w.ledger.orphaned[o.GetUID()] = uidOf(99_999)
 	}
 	must(w.api.delete(res, keyOf(o), metav1.DeleteOptions{PropagationPolicy: &policy}))
 }
@@ -267,9 +278,11 @@ func (w *world) barePod() bool {
 		return false
 	}
 	pod := &v1.Pod{ObjectMeta: *rs.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rs.Spec.Template.Spec.DeepCopy()}
-	pod.Namespace, pod.GenerateName = namespace, "bare-"
+	pod.Namespace, pod.GenerateName = rs.Namespace, "bare-"
 	made, err := w.api.create(pods, pod)
-	must(err)
+	if err != nil {
+		return false // its namespace does not take Pods
+	}
 	w.note("user creates the bare Pod %s, which %s selects", made.GetName(), rs.Name)
 	return true
 }
@@ -305,10 +318,11 @@ func (w *world) replacePod() bool {
 		return false
 	}
 	must(w.api.delete(pods, keyOf(pod), metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	next := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod.Name, Labels: pod.Labels, OwnerReferences: another()},
+	next := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, OwnerReferences: another()},
 		Spec: template("x", "web:1").Spec}
-	_, err := w.api.create(pods, next)
-	must(err)
+	if _, err := w.api.create(pods, next); err != nil {
+		return true // its namespace takes no more Pods
+	}
 	w.note("another controller makes a Pod of the name %s", pod.Name)
 	return true
 }

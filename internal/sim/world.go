@@ -41,6 +41,10 @@ type profile struct {
 	// silence: agents fall silent, and nodehealth and tainteviction run. Their
 	// clock is monotonic, so it does not jump.
 	silence bool
+	// namespaces come and go, and what ends them and fills them runs.
+	namespaces bool
+	// services are there, and what shows their Pods runs.
+	services bool
 }
 
 // world is one run.
@@ -67,6 +71,10 @@ type world struct {
 	trace        []string
 	silences     *silences
 	copies       [][2]object // what was stored, and what it was then
+	late         []late      // users' creates under way
+	// slicesKnown: the loop can know of all EndpointSlices, since it made them and was
+	// answered.
+	slicesKnown bool
 }
 
 // Run makes one run.
@@ -84,6 +92,7 @@ func Run(o Options) Result {
 		w.ledger.changed(res, before, after)
 		w.revisionsGrow(res, before, after)
 		w.silenceChanged(res, before, after)
+		w.namespaceChanged(res, before, after)
 	}
 	if o.Trace {
 		w.api.stored = func(o object) { w.copies = append(w.copies, [2]object{o, clone(o)}) }
@@ -94,7 +103,10 @@ func Run(o Options) Result {
 		jumps: w.rng.IntN(4) == 0, lag: w.rng.IntN(3) > 0, silence: w.rng.IntN(3) == 0,
 	}
 	w.profile.jumps = w.profile.jumps && !w.profile.silence
+	w.profile.namespaces = w.rng.IntN(2) == 0
+	w.profile.services = w.rng.IntN(2) == 0
 	w.note("profile %+v", w.profile)
+	w.beginNamespaces()
 	w.makeNode("node-0", 1600)
 	w.makeNode("node-1", 1000)
 	w.begin()
@@ -154,12 +166,17 @@ func (w *world) act() {
 			w.workSome()
 		}
 	case n < 97:
-		w.pass(time.Duration(w.rng.IntN(12_000)) * time.Millisecond)
+		limit := 12_000
+		if len(w.late) > 0 {
+			limit = 200 // else none would be late for long
+		}
+		w.pass(time.Duration(w.rng.IntN(limit)) * time.Millisecond)
 	case n < 98 && w.profile.crashes:
 		w.crash()
 	case n < 99 && w.profile.jumps:
 		w.jump()
 	}
+	w.land(len(w.late) > 0 && w.rng.IntN(12) == 0)
 	w.restartIfDead()
 	w.ledger.settleAccounts()
 }
@@ -222,6 +239,7 @@ func (w *world) interleave() {
 
 // pass lets time go by, in which agents speak and nodehealth notices that it runs.
 func (w *world) pass(d time.Duration) {
+	w.land(w.isTooLate(d))
 	for end := w.clock.passed + d; ; {
 		next := end
 		if at, beats := w.life.nextPulse(); beats && at < end {
@@ -240,6 +258,7 @@ func (w *world) pass(d time.Duration) {
 // jump sets the wall clock forward or back; waits under way do not notice.
 func (w *world) jump() {
 	by := time.Duration(w.rng.IntN(7200)-3600) * time.Second
+	w.land(true)
 	w.clock.offset += by
 	w.jumped += max(by, -by)
 	w.note("the clock jumps by %s", by)

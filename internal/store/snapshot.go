@@ -15,7 +15,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -119,7 +118,7 @@ func Restore(snapshot, dataDir string, now time.Time) (kept string, err error) {
 		}
 		return "", syncDir(dataDir)
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, current, unix.RENAME_EXCHANGE); err != nil {
+	if err := exchange(made, current); err != nil {
 		return "", fmt.Errorf("exchange %s with the restored state: %w", current, err)
 	}
 	kept = current + ".before-" + now.UTC().Format("20060102T150405Z")

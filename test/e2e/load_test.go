@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"mend/internal/network"
 	"mend/internal/network/netlab"
 )
 
@@ -31,6 +33,9 @@ const (
 	clientLink = "mend-e2e-load"
 	clientHost = "198.19.77.1/30"
 	clientSelf = "198.19.77.2/30"
+	// The same where the machine has IPv6.
+	clientHost6 = "fd4d:454e:4477::1/64"
+	clientSelf6 = "fd4d:454e:4477::2/64"
 )
 
 func newClientNet(t *testing.T) *clientNet {
@@ -60,7 +65,25 @@ func newClientNet(t *testing.T) *clientNet {
 		}
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(198, 19, 77, 1)})
 	})
+	if network.HasIPv6() {
+		n.connect6(t)
+	}
 	return n
+}
+
+func (n *clientNet) connect6(t *testing.T) {
+	t.Helper()
+	if err := netlab.SetAddress(clientLink, clientHost6); err != nil {
+		t.Fatal(err)
+	}
+	netlab.In(t, n.ns, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlab.SetAddress("eth0", clientSelf6), netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index,
+			Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}, Gw: netip.MustParsePrefix(clientHost6).Addr().AsSlice()}))
+	})
 }
 
 // dial connects from the namespace: a socket stays in the one that it was made in.

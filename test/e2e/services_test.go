@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +22,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"mend/internal/network"
 )
 
 // servicesManifest has one Service of each kind for two servers, and a Pod that is never
@@ -102,6 +105,29 @@ metadata: {name: manual}
 spec: {ports: [{port: 80}]}
 `
 
+// familiesManifest is for machines with IPv6.
+const familiesManifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: dual}
+spec: {type: NodePort, ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: six}
+spec: {type: NodePort, ipFamilies: [IPv6], selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: balanced-six}
+spec: {type: LoadBalancer, ipFamilies: [IPv6], selector: {app: web}, ports: [{port: 18091, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: headless-six}
+spec: {clusterIP: None, ipFamilies: [IPv6], selector: {app: web}, ports: [{port: 8080}]}
+`
+
 const manualSlice = `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -142,7 +168,21 @@ func (w *servicesWorld) wants(t *testing.T) map[string]string {
 			add(ip, 82, refused)
 		case "node":
 			add(ip, 80, "web-")
-			add(strings.Split(clientHost, "/")[0], int(ports[0].NodePort), "web-")
+			add(addressOf(clientHost), int(ports[0].NodePort), "web-")
+		case "dual", "six":
+			for _, ip := range s.Spec.ClusterIPs {
+				add(ip, 80, "web-")
+				add(ip, 81, refused)
+			}
+			add(addressOf(clientHost6), int(ports[0].NodePort), "web-")
+			if s.Name == "dual" {
+				add(addressOf(clientHost), int(ports[0].NodePort), "web-")
+			}
+		case "balanced-six":
+			add(ip, 18091, "web-")
+			if ingress := s.Status.LoadBalancer.Ingress; len(ingress) != 1 {
+				wants["http://balanced-six"] = fmt.Sprintf("one address, not %v", ingress)
+			}
 		case "balanced":
 			for _, at := range s.Status.LoadBalancer.Ingress {
 				add(at.IP, 18089, "web-")
@@ -161,6 +201,8 @@ func (w *servicesWorld) wants(t *testing.T) map[string]string {
 	}
 	return wants
 }
+
+func addressOf(prefix string) string { return strings.Split(prefix, "/")[0] }
 
 // answers asks every address from one place, and says what is not as it should be.
 func (w *servicesWorld) answers(place string, wants map[string]string) string {
@@ -225,6 +267,9 @@ func (w *servicesWorld) names() string {
 	for _, name := range []string{"plain", "plain.default", "plain.default.svc", "plain.default.svc.cluster.local.", "headless:8080", "alias"} {
 		wants["http://"+name] = "web-"
 	}
+	if network.HasIPv6() { // of these there are AAAA records only
+		wants["http://six"], wants["http://headless-six:8080"] = "web-", "web-"
+	}
 	return w.answers(w.apart, wants)
 }
 
@@ -263,11 +308,15 @@ func TestServices(t *testing.T) {
 	}
 	id = strings.TrimSpace(string(text))
 	w.mustApply(servicesManifest)
+	if network.HasIPv6() {
+		w.mustApply(familiesManifest)
+	}
 	w.mustKubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	one := strings.Fields(w.mustKubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name} {.items[0].status.podIP}"))
 	w.server = one[0]
 	w.mustApply(fmt.Sprintf(manualSlice, one[1]))
 
+	w.families(t, one[0])
 	w.everywhere(t)
 	w.affinity(t)
 	w.healthCheck(t)
@@ -278,6 +327,37 @@ func TestServices(t *testing.T) {
 	dns := w.dnsPID() // the purge has to end what nobody looks after any more
 	w.signal(w.mendPID(), unix.SIGKILL)
 	w.signal(dns, unix.SIGKILL)
+}
+
+// families: a Pod has an address of each, IPv4 first, out of its node's ranges; the default
+// range of Services has both too.
+func (w *servicesWorld) families(t *testing.T, pod string) {
+	t.Helper()
+	want := []bool{true} // by address: is it IPv4
+	if network.HasIPv6() {
+		want = append(want, false)
+	}
+	node, err := w.client.CoreV1().Nodes().Get(t.Context(), w.mustKubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := w.client.CoreV1().Pods("default").Get(t.Context(), pod, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cidr, err := w.client.NetworkingV1().ServiceCIDRs().Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(have.Status.PodIPs) != len(want) || len(node.Spec.PodCIDRs) != len(want) || len(cidr.Spec.CIDRs) != len(want) {
+		t.Fatalf("%d families: Pod %v, node %v, Services %v", len(want), have.Status.PodIPs, node.Spec.PodCIDRs, cidr.Spec.CIDRs)
+	}
+	for i := range want {
+		address, pods, services := netip.MustParseAddr(have.Status.PodIPs[i].IP), netip.MustParsePrefix(node.Spec.PodCIDRs[i]), netip.MustParsePrefix(cidr.Spec.CIDRs[i])
+		if address.Is4() != want[i] || !pods.Contains(address) || services.Addr().Is4() != want[i] || pods.Overlaps(services) {
+			t.Errorf("family %d: Pod %v, node %v, Services %v", i, address, pods, services)
+		}
+	}
 }
 
 // affinity: a client stays with its server, however often it connects.
@@ -296,7 +376,7 @@ func (w *servicesWorld) healthCheck(t *testing.T) {
 	port := w.mustKubectl("get", "service", "balanced", "-o", "jsonpath={.spec.healthCheckNodePort}")
 	client := &http.Client{Transport: &http.Transport{DialContext: w.net.dial, DisableKeepAlives: true}, Timeout: requestLimit}
 	w.eventually("the health check", func() string {
-		answer, err := client.Get("http://" + net.JoinHostPort(strings.Split(clientHost, "/")[0], port))
+		answer, err := client.Get("http://" + net.JoinHostPort(addressOf(clientHost), port))
 		if err != nil {
 			return err.Error()
 		}

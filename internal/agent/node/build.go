@@ -244,9 +244,9 @@ func differs(a, b *v1.Node) bool {
 func standardLabels(name string) map[string]string {
 	return map[string]string{
 		v1.LabelHostname:          name,
-		v1.LabelOSStable:          runtime.GOOS,
+		v1.LabelOSStable:          containerOS,
 		v1.LabelArchStable:        runtime.GOARCH,
-		"beta.kubernetes.io/os":   runtime.GOOS,
+		"beta.kubernetes.io/os":   containerOS,
 		"beta.kubernetes.io/arch": runtime.GOARCH,
 	}
 }

@@ -49,7 +49,7 @@ type Config struct {
 	MaxPods     int
 	DataDir     string
 	KubeletPort int32
-	PodCIDR     string // of a node that is created; may be empty
+	PodCIDRs    []string // of a node that is created, one of each family; may be empty
 }
 
 // Manager keeps the Node and its Lease. Its methods may be called from any
@@ -116,8 +116,8 @@ func (m *Manager) initial() *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.cfg.Name, Labels: standardLabels(m.cfg.Name)}}
 	maps.Copy(n.Labels, m.cfg.Labels)
 	n.Spec.Taints = append(n.Spec.Taints, m.cfg.Taints...)
-	if m.cfg.PodCIDR != "" {
-		n.Spec.PodCIDR, n.Spec.PodCIDRs = m.cfg.PodCIDR, []string{m.cfg.PodCIDR}
+	if len(m.cfg.PodCIDRs) > 0 {
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = m.cfg.PodCIDRs[0], m.cfg.PodCIDRs
 	}
 	return n
 }

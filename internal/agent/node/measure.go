@@ -20,6 +20,10 @@ type Machine struct {
 	Info     v1.NodeSystemInfo // without the runtime's version
 }
 
+// containerOS is that of the containers, on whatever system their node is simulated: a
+// Pod that asks for Linux finds its node there too.
+const containerOS = "linux"
+
 // Pressure is what may run out on a machine.
 type Pressure struct{ Memory, Disk, PID bool }
 
@@ -45,7 +49,7 @@ func Measure(dir string, maxPods int) (Machine, error) {
 	m := Machine{Capacity: v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(fs.Blocks)*int64(fs.Bsize), resource.BinarySI),
 		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 	}}
 	addHugePages(m.Capacity)
@@ -64,33 +68,6 @@ func existing(dir string) string {
 		}
 		dir = filepath.Dir(dir)
 	}
-}
-
-// memInfo in bytes.
-func memInfo() (total, swap, available int64, err error) {
-	raw, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	for _, line := range strings.Split(string(raw), "\n") {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		kib, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			total = kib << 10
-		case "SwapTotal:":
-			swap = kib << 10
-		case "MemAvailable:":
-			available = kib << 10
-		}
-	}
-	return total, swap, available, nil
 }
 
 func addHugePages(capacity v1.ResourceList) {
@@ -119,7 +96,7 @@ func systemInfo() v1.NodeSystemInfo {
 		SystemUUID:      readLine("/sys/class/dmi/id/product_uuid"),
 		BootID:          readLine("/proc/sys/kernel/random/boot_id"),
 		OSImage:         osImage(),
-		OperatingSystem: runtime.GOOS,
+		OperatingSystem: containerOS,
 		Architecture:    runtime.GOARCH,
 	}
 	if info.SystemUUID == "" {
@@ -163,7 +140,8 @@ func measurePressure(dir string) Pressure {
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs(existing(dir), &fs) == nil {
-		free, size := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
+		block := int64(fs.Bsize)
+		free, size := int64(fs.Bavail)*block, int64(fs.Blocks)*block
 		p.Disk = free < min(size/10, diskThreshold) || (fs.Files > 0 && fs.Ffree < fs.Files/20)
 	}
 	return p

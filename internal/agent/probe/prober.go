@@ -66,7 +66,7 @@ type prober struct {
 }
 
 func newProber(options Options) *prober {
-	return &prober{execer: options.Execer, http: newHTTPProber(options.Dial), dial: options.Dial, log: options.Log}
+	return &prober{execer: newPatient(options.Execer, options.Clock), http: newHTTPProber(options.Dial), dial: options.Dial, log: options.Log}
 }
 
 // userAgent is what probes call themselves: kube-probe/1.37.

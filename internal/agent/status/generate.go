@@ -110,7 +110,10 @@ func setAddresses(in Input, s *v1.PodStatus) {
 	if len(s.HostIPs) > 0 {
 		s.HostIP = s.HostIPs[0].IP
 		if in.Pod.Spec.HostNetwork {
-			s.PodIPs = []v1.PodIP{{IP: s.HostIP}}
+			s.PodIPs = nil
+			for _, ip := range in.HostIPs {
+				s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+			}
 		}
 	}
 	if len(s.PodIPs) == 0 && in.Runtime.ActiveSandbox() == nil && (in.Ended || in.Pod.DeletionTimestamp != nil) {

@@ -260,3 +260,16 @@ func TestLongMessagesAreCut(t *testing.T) {
 		t.Errorf("%d bytes", got)
 	}
 }
+
+// A Pod on the node's network has the node's addresses, one of each family.
+func TestAPodOnTheNodesNetwork(t *testing.T) {
+	got := Generate(input(func(in *Input) {
+		in.Pod.Spec.HostNetwork = true
+		in.HostIPs = []string{"192.0.2.1", "2001:db8::1"}
+		in.Runtime.Sandboxes[0].IPs = nil
+	}))
+	want := []v1.PodIP{{IP: "192.0.2.1"}, {IP: "2001:db8::1"}}
+	if got.PodIP != "192.0.2.1" || !cmp.Equal(got.PodIPs, want) || len(got.HostIPs) != 2 {
+		t.Errorf("podIP %s, podIPs %v, hostIPs %v", got.PodIP, got.PodIPs, got.HostIPs)
+	}
+}

@@ -1,20 +1,57 @@
 package volume
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkHostPath creates what may be created and refuses what is of another type
-// than declared.
-func checkHostPath(source *v1.HostPathVolumeSource) error {
+// ErrNoAnswer is the error for a path of the host that keeps waiting who asks for it.
+var ErrNoAnswer = errors.New("did not answer")
+
+// HostPaths is what volumes need of paths that are the host's. A call may wait for the
+// host's file system, at most some seconds; ctx ends only the wait.
+type HostPaths interface {
+	// Check is [CheckHostPath].
+	Check(ctx context.Context, source *v1.HostPathVolumeSource) error
+	// Answers returns [ErrNoAnswer], with the path, for one that does not answer now.
+	Answers(ctx context.Context, path string) error
+	// SubPath is that of [Mounter] for a hostPath.
+	SubPath(ctx context.Context, path, sub, target string) (string, error)
+}
+
+// direct asks in this process, which a file system that hangs would hold for ever. It
+// is for containers that are not real.
+type direct struct{ Mounter }
+
+func (direct) Check(_ context.Context, source *v1.HostPathVolumeSource) error {
+	return CheckHostPath(source)
+}
+
+func (direct) Answers(context.Context, string) error { return nil }
+
+func (d direct) SubPath(_ context.Context, path, sub, target string) (string, error) {
+	return d.Mounter.SubPath(path, sub, target)
+}
+
+func (m *Manager) hostPaths() HostPaths {
+	if m.HostPaths == nil {
+		return direct{m.Mounter}
+	}
+	return m.HostPaths
+}
+
+// CheckHostPath creates what may be created and refuses what is of another type
+// than declared. Of a path without a type it only asks.
+func CheckHostPath(source *v1.HostPathVolumeSource) error {
+	path := source.Path
+	info, err := os.Stat(path)
 	if source.Type == nil || *source.Type == v1.HostPathUnset {
 		return nil
 	}
-	path := source.Path
-	info, err := os.Stat(path)
 	switch *source.Type {
 	case v1.HostPathDirectoryOrCreate:
 		if os.IsNotExist(err) {

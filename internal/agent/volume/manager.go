@@ -26,6 +26,8 @@ type Manager struct {
 	Sources podspec.Sources
 	Tokens  Tokens
 	Mounter Mounter
+	// HostPaths looks at the host's paths; nil does it in this process.
+	HostPaths HostPaths
 	// Lazy makes no directory or file before somebody writes to it, for containers
 	// that are not real: a thousand Pods would make ten thousand.
 	Lazy bool
@@ -49,7 +51,8 @@ func (f Failure) Error() string {
 var errUnsupported = errors.New("this kind of volume is not supported")
 
 // SetUp puts every volume of the Pod in place. What is in place already stays as
-// it is. It blocks on the API server for ConfigMaps, Secrets and tokens.
+// it is. It blocks on the API server for ConfigMaps, Secrets and tokens, and on the
+// host's file systems.
 func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod) []Failure {
 	if m.Lazy && len(pod.Spec.Volumes) == 0 {
 		return nil
@@ -69,7 +72,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod) []Failure {
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) error {
 	switch {
 	case v.HostPath != nil:
-		return checkHostPath(v.HostPath)
+		return m.hostPaths().Check(ctx, v.HostPath)
 	case v.EmptyDir != nil:
 		return m.setUpEmptyDir(pod, v)
 	}

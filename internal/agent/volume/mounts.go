@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -23,12 +24,13 @@ const (
 
 // Mounts prepares what the container mounts: its volumes, /etc/hosts and a fresh
 // file for its termination message. The error is the text that a
-// CreateContainerConfigError shows. It writes files and, for sub-paths, mounts.
-func (m *Manager) Mounts(pod *v1.Pod, c *v1.Container, podIPs []string, env []podspec.EnvVar) ([]*runtimeapi.Mount, error) {
+// CreateContainerConfigError shows. It writes files and, for sub-paths, mounts. It
+// asks each hostPath for an answer, since the runtime will ask without a limit.
+func (m *Manager) Mounts(ctx context.Context, pod *v1.Pod, c *v1.Container, podIPs []string, env []podspec.EnvVar) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount
 	ownHosts := len(podIPs) > 0 || pod.Spec.HostNetwork
 	for i := range c.VolumeMounts {
-		mount, err := m.mount(pod, c, i, env)
+		mount, err := m.mount(ctx, pod, c, i, env)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +54,7 @@ func (m *Manager) Mounts(pod *v1.Pod, c *v1.Container, podIPs []string, env []po
 	return mounts, nil
 }
 
-func (m *Manager) mount(pod *v1.Pod, c *v1.Container, index int, env []podspec.EnvVar) (*runtimeapi.Mount, error) {
+func (m *Manager) mount(ctx context.Context, pod *v1.Pod, c *v1.Container, index int, env []podspec.EnvVar) (*runtimeapi.Mount, error) {
 	vm := &c.VolumeMounts[index]
 	at := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == vm.Name })
 	if at < 0 {
@@ -67,9 +69,16 @@ func (m *Manager) mount(pod *v1.Pod, c *v1.Container, index int, env []podspec.E
 	if err != nil {
 		return nil, err
 	}
+	if v.HostPath != nil {
+		if err := m.hostPaths().Answers(ctx, path); err != nil {
+			return nil, err
+		}
+	}
 	if sub != "" {
 		target := filepath.Join(m.Host.PodDir(pod.UID), "volume-subpaths", v.Name, c.Name, fmt.Sprint(index))
-		if path, err = m.Mounter.SubPath(path, sub, target); err != nil {
+		if path, err = m.subPath(ctx, v, path, sub, target); errors.Is(err, ErrNoAnswer) {
+			return nil, err
+		} else if err != nil {
 			// The details would tell the user about the host's files.
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", vm.Name, c.Name)
 		}
@@ -86,6 +95,13 @@ func (m *Manager) mount(pod *v1.Pod, c *v1.Container, index int, env []podspec.E
 		RecursiveReadOnly: vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
 		Propagation:       propagation,
 	}, nil
+}
+
+func (m *Manager) subPath(ctx context.Context, v *v1.Volume, path, sub, target string) (string, error) {
+	if v.HostPath != nil {
+		return m.hostPaths().SubPath(ctx, path, sub, target)
+	}
+	return m.Mounter.SubPath(path, sub, target)
 }
 
 func subPath(vm *v1.VolumeMount, env []podspec.EnvVar) (string, error) {

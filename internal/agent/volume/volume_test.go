@@ -134,7 +134,7 @@ func TestHostPathsAreCreatedWhereAllowed(t *testing.T) {
 	dir := t.TempDir()
 	for kind, isDir := range map[v1.HostPathType]bool{v1.HostPathDirectoryOrCreate: true, v1.HostPathFileOrCreate: false} {
 		path := filepath.Join(dir, string(kind))
-		if err := checkHostPath(&v1.HostPathVolumeSource{Path: path, Type: &kind}); err != nil {
+		if err := CheckHostPath(&v1.HostPathVolumeSource{Path: path, Type: &kind}); err != nil {
 			t.Error(err)
 		}
 		info, err := os.Stat(path)
@@ -156,7 +156,7 @@ func TestMounts(t *testing.T) {
 	if failed := m.SetUp(context.Background(), pod); len(failed) > 0 {
 		t.Fatal(failed)
 	}
-	mounts, err := m.Mounts(pod, c, []string{"10.1.1.1"}, []podspec.EnvVar{{Name: "NAME", Value: "n"}})
+	mounts, err := m.Mounts(t.Context(), pod, c, []string{"10.1.1.1"}, []podspec.EnvVar{{Name: "NAME", Value: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestMounts(t *testing.T) {
 		t.Errorf("%v", mounts)
 	}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/etc/hosts"}}
-	mounts, err = m.Mounts(pod, c, []string{"10.1.1.1"}, nil)
+	mounts, err = m.Mounts(t.Context(), pod, c, []string{"10.1.1.1"}, nil)
 	if err != nil || len(mounts) != 2 {
 		t.Errorf("a Pod that mounts /etc/hosts itself: %v, %v", mounts, err)
 	}
@@ -182,7 +182,7 @@ func TestMountsThatCannotBe(t *testing.T) {
 		"unable to provision SubPath `a/../b`: must not contain '..'": {Name: "e", MountPath: "/x", SubPath: "a/../b"},
 	} {
 		c.VolumeMounts = []v1.VolumeMount{vm}
-		if _, err := m.Mounts(pod, c, nil, nil); err == nil || err.Error() != want {
+		if _, err := m.Mounts(t.Context(), pod, c, nil, nil); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

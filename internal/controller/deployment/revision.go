@@ -49,7 +49,8 @@ func revisionOf(rs *apps.ReplicaSet) (int64, bool) {
 
 // recordedRevision is the Deployment's own revision, 0 if it has none: without it
 // a Deployment whose ReplicaSets are all gone (paused, and no history kept) would
-// count from 1 again. One that was never worked on brought its annotation along
+// count from 1 again, and one whose newest is gone would go back to the number of
+// an older one. One that was never worked on brought its annotation along
 // from another cluster, where it means something else.
 func (r *rollout) recordedRevision() int64 {
 	n, err := strconv.ParseInt(r.d.Annotations[revisionAnnotation], 10, 64)
@@ -84,17 +85,18 @@ func (r *rollout) markCurrent() {
 	r.markFound()
 }
 
-// numberCurrent gives the new ReplicaSet a revision above all old ones', unless it
-// has one: revisions 1, 2, 3 and the template of 1 again make it 4. What it was
-// before goes into its history.
+// numberCurrent gives the new ReplicaSet a revision above all old ones' and not
+// below the Deployment's, unless it has one: revisions 1, 2, 3 and the template of 1
+// again make it 4, also when the ReplicaSet of 3 is gone. What it was before goes
+// into its history.
 func (r *rollout) numberCurrent() {
 	_, highest := r.latestOld()
 	had, ok := revisionOf(r.current.rs)
+	if recorded := r.recordedRevision(); recorded > had {
+		highest = max(highest, recorded)
+	}
 	if !ok || had > highest {
 		return
-	}
-	if had == 0 {
-		highest = max(highest, r.recordedRevision())
 	}
 	r.current.annotate(revisionAnnotation, strconv.FormatInt(highest+1, 10))
 	if text := r.current.rs.Annotations[revisionAnnotation]; text != "" {

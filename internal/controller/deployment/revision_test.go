@@ -98,6 +98,22 @@ func TestTheRevisionBeforeIsTheHighestReadableOne(t *testing.T) {
 	}
 }
 
+// The simulator found a paused Deployment without history that was rolled to a third
+// template and back to its first: the ReplicaSet of the second had been cleaned up,
+// and revision 2 was followed by 1.
+func TestRevisionsGrowWhenTheNewestReplicaSetIsGone(t *testing.T) {
+	o := settled()
+	o.Deployment.Annotations[revisionAnnotation] = "7"
+	p := plan(o, start)
+	if len(p.Actions) != 1 || p.Revision != "8" {
+		t.Fatalf("revision %q, actions %+v, want 8", p.Revision, p.Actions)
+	}
+	want := map[string]string{revisionAnnotation: "8", historyAnnotation: "2"}
+	if diff := cmp.Diff(want, p.Actions[0].(Update).Annotations); diff != "" {
+		t.Errorf("the ReplicaSet's annotations (-want +got):\n%s", diff)
+	}
+}
+
 // The simulator found a paused Deployment without history that counted from 1
 // again: its last ReplicaSet had been cleaned up.
 func TestRevisionsGrowWhenNoReplicaSetIsLeft(t *testing.T) {

@@ -45,7 +45,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		events: env.Events, log: env.Log.With("loop", "endpoints"), times: endpointsliceutil.NewTriggerTimeTracker(),
 		writes: view.NewWrites(map[string]cache.Store{"endpoints": core.Endpoints().Informer().GetStore()}),
 	}
-	l := loop.New(loop.Options{Name: "endpoints", Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "endpoints", Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	return l, c.watch(env, l)
 }
 
@@ -58,5 +58,10 @@ func (c *controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return time.Time{}, c.apply(ctx, key, o, plan(o))
+	err = c.apply(ctx, key, o, plan(o))
+	if err == nil && !c.writes.CaughtUp(key) {
+		// What is deleted before the view shows it is told by no event.
+		err = loop.ErrStale
+	}
+	return time.Time{}, err
 }

@@ -74,7 +74,7 @@ func build(env loop.Env, reserved []int32) (*loop.Loop, error) {
 		slices: env.Informers.Discovery().V1().EndpointSlices().Lister(), indexer: informer.GetIndexer(), events: env.Events,
 		writes: view.NewWrites(map[string]cache.Store{"services": informer.GetStore()}), said: notes{byKey: map[string]Note{}}, reserved: reserved,
 	}
-	l := loop.New(loop.Options{Name: "loadbalancer", Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "loadbalancer", Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	return l, c.watch(env, l.Add)
 }
 

@@ -44,7 +44,8 @@ func Declaration() loop.Declaration {
 	}
 }
 
-type discoverer interface {
+// Discovery says which kinds the server has.
+type Discovery interface {
 	ServerPreferredNamespacedResourcesWithContext(ctx context.Context) ([]*metav1.APIResourceList, error)
 }
 
@@ -53,8 +54,10 @@ type controller struct {
 	log       *slog.Logger
 	client    kubernetes.Interface
 	metadata  metadata.Interface
-	discovery discoverer
+	discovery Discovery
 	lister    corelisters.NamespaceLister
+
+	deletions loop.Anchors // by UID
 
 	mu     sync.Mutex
 	passed map[types.UID]memory
@@ -84,12 +87,17 @@ func build(env loop.Env) (*loop.Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace: discovery client: %w", err)
 	}
+	return Drive(env, meta, disco)
+}
+
+// Drive builds the loop with the clients given: the simulator has its own.
+func Drive(env loop.Env, meta metadata.Interface, disco Discovery) (*loop.Loop, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	c := &controller{
 		clock: env.Clock, log: env.Log.With("loop", Name), client: env.Client, metadata: meta, discovery: disco,
 		lister: namespaces.Lister(), passed: map[types.UID]memory{},
 	}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	enqueue := func(obj any) {
 		if n, ok := obj.(*corev1.Namespace); ok && n.DeletionTimestamp != nil {
 			l.Add(n.Name)
@@ -101,7 +109,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	}); err != nil {
 		return nil, err
 	}
-	_, err = env.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := env.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
 			if name, ok := c.terminatingNamespaceOf(obj); ok {
 				l.AddAt(name, c.clock.Now().Add(podsPatience))
@@ -153,6 +161,7 @@ func (c *controller) remember(uid types.UID, m memory) {
 }
 
 func (c *controller) forget(uid types.UID) {
+	c.deletions.Forget(string(uid))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.passed, uid)

@@ -36,6 +36,9 @@
 // All that matters is in the API. What is lost is the count of attempts and the
 // errors of the last one; the next pass finds them again.
 //
+// How old a deletion is does not follow when the wall clock is set; one that lies
+// in the future counts from when this process first saw it.
+//
 // The rules and texts are upstream's (pkg/controller/namespace/deletion). On
 // purpose: remaining Pods are named too while they are waited for, contents are
 // deleted at once instead of after 5 s, and Pods' ends are events, not guesses.

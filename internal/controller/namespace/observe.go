@@ -28,6 +28,7 @@ func (c *controller) observe(ctx context.Context, name string) (Observed, error)
 	if n.DeletionTimestamp == nil || len(n.Spec.Finalizers) == 0 {
 		return o, nil
 	}
+	o.Deleted = c.deletions.Anchor(string(n.UID), n.DeletionTimestamp.Time, c.clock.Now())
 	memory := c.memoryOf(n.UID)
 	lists, err := c.discovery.ServerPreferredNamespacedResourcesWithContext(ctx)
 	o.DiscoveryFailure = discoveryFailure(err)

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"mend/internal/loop"
 )
 
 const (
@@ -51,6 +53,8 @@ type Content struct {
 // Observed is a namespace and what is in it.
 type Observed struct {
 	Namespace *corev1.Namespace // nil: gone
+	// Deleted is the time of its deletion by a clock that does not jump.
+	Deleted loop.Anchor
 	// Contents begins with the Pods. While there are any, it ends with them: the
 	// rest is not looked at yet.
 	Contents []Content
@@ -87,7 +91,8 @@ func plan(o Observed, now time.Time) Plan {
 			p.Actions = append(p.Actions, action)
 		}
 	}
-	age := now.Sub(n.DeletionTimestamp.Time)
+	deleted := o.Deleted.Of(n.DeletionTimestamp.Time)
+	age := max(0, now.Sub(deleted)) // below 0 it would be looked at without a pause
 	failures := failuresOf(o, age)
 	p.Status = planStatus(o, failures, len(p.Actions) > 0, now)
 	switch {
@@ -95,7 +100,7 @@ func plan(o Observed, now time.Time) Plan {
 		p.Recheck = now.Add(min(50*time.Millisecond+age/8, slowest))
 	case isEmpty(o) && len(failures) == 0 && o.DiscoveryFailure == "" && o.VersionFailure == "":
 		if age < settleTime {
-			p.Recheck = n.DeletionTimestamp.Add(settleTime)
+			p.Recheck = deleted.Add(settleTime)
 		} else {
 			p.Finalize = finalizersLeft(n)
 		}

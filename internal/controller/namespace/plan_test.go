@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"pgregory.net/rapid"
+
+	"mend/internal/loop"
 )
 
 var (
@@ -236,5 +238,23 @@ func TestDiscoveryFailureHasUpstreamsWords(t *testing.T) {
 		if got := discoveryFailure(err); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// The simulator found a namespace that was looked at without a pause for as long as
+// the wall clock, set back, was before its deletion.
+func TestAClockThatIsSetBackMakesNoHaste(t *testing.T) {
+	n := deletedFor(-time.Hour)
+	held := Observed{Namespace: n, Contents: []Content{content(configMaps, held)}}
+	if p := plan(held, now); p.Recheck.Before(now.Add(time.Second)) {
+		t.Errorf("what others hold is looked at again after %s", p.Recheck.Sub(now))
+	}
+	var deletions loop.Anchors
+	empty := Observed{Namespace: n, Contents: []Content{content(configMaps)}, Deleted: deletions.Anchor("shop", n.DeletionTimestamp.Time, now)}
+	if p := plan(empty, now); !p.Recheck.Equal(now.Add(settleTime)) || p.Finalize != nil {
+		t.Errorf("an empty namespace is looked at again after %s, finalizers %v", p.Recheck.Sub(now), p.Finalize)
+	}
+	if p := plan(empty, now.Add(settleTime)); p.Finalize == nil {
+		t.Error("it stays for as long as the clock was set back")
 	}
 }

@@ -42,7 +42,7 @@ type systemController struct {
 func buildSystem(env loop.Env) (*loop.Loop, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	c := &systemController{client: env.Client, lister: namespaces.Lister()}
-	l := loop.New(loop.Options{Name: SystemName, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: SystemName, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	_, err := namespaces.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
 			if key, err := cache.DeletionHandlingObjectToName(obj); err == nil && slices.Contains(System, key.Name) {

@@ -49,7 +49,7 @@ func build(env loop.Env, ca string) (*loop.Loop, error) {
 		log: env.Log.With("loop", Name), client: env.Client, ca: ca,
 		namespaces: namespaces.Lister(), configMaps: configMaps.Lister(),
 	}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	byName := func(obj any) {
 		if n, ok := obj.(*corev1.Namespace); ok {
 			l.Add(n.Name)
@@ -95,6 +95,11 @@ func (c *controller) apply(ctx context.Context, p Plan) error {
 	case p.Create != nil:
 		c.log.Debug("create config map", "namespace", p.Create.Namespace, "why", p.Why)
 		_, err := c.client.CoreV1().ConfigMaps(p.Create.Namespace).Create(ctx, p.Create, metav1.CreateOptions{})
+		if err == nil {
+			// The view lacks it still. Deleted before the next list, it never shows: no
+			// event would tell.
+			return loop.ErrStale
+		}
 		return outcome("create", p.Create, err)
 	case p.Update != nil:
 		c.log.Info("repair config map", "namespace", p.Update.Namespace, "why", p.Why)

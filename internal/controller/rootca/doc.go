@@ -11,7 +11,8 @@
 //
 // Reads namespaces and configmaps; writes only ConfigMaps of that name, with the
 // resourceVersion that was read. Whoever changes one sees it put right. Nothing
-// is remembered, so nothing is lost in a crash.
+// is remembered, so nothing is lost in a crash. After a create it looks again a
+// second later: what was deleted before the view showed it is told by no event.
 //
 // The name, key and description are upstream's (rootcacertpublisher), which
 // retries for ever on one that someone made immutable.

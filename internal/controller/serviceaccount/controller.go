@@ -40,7 +40,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	accounts := env.Informers.Core().V1().ServiceAccounts()
 	c := &controller{log: env.Log.With("loop", Name), client: env.Client, namespaces: namespaces.Lister(), accounts: accounts.Lister()}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	byName := func(obj any) {
 		if n, ok := obj.(*corev1.Namespace); ok {
 			l.Add(n.Name)
@@ -85,9 +85,13 @@ func (c *controller) apply(ctx context.Context, namespace string, p Plan) error 
 	c.log.Debug("create service account", "namespace", namespace, "name", p.Create, "why", p.Why)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: p.Create, Namespace: namespace}}
 	_, err := c.client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
-	// A namespace that has gone, or is going, needs none.
-	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		// The view lacks it still. Deleted before the next list, it never shows: no
+		// event would tell.
+		return loop.ErrStale
+	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // a namespace that has gone, or is going, needs none
 	}
 	return fmt.Errorf("create service account %s/%s: %w", namespace, p.Create, err)
 }

@@ -9,6 +9,7 @@
 //
 // Reads namespaces and serviceaccounts; creates serviceaccounts named "default"
 // and never changes one. Users may change and delete it; deleted, it comes back.
-// Nothing is remembered, so nothing is lost in a crash; a create that is already
-// done answers AlreadyExists, which is what was wanted.
+// Nothing is remembered, so nothing is lost in a crash. After a create it looks again
+// a second later: an account that was deleted before the view showed it would be
+// missed, for no event tells of it.
 package serviceaccount

@@ -1,10 +1,11 @@
 // Package hostport keeps the ports of the host that lead to a Pod: two nftables maps
-// in the instance's table, one for ports on any of the host's addresses, one for ports
+// in the instance's table of each family, one for ports on any of the host's addresses, one for ports
 // on a given one. The rules that look them up are made with the table, once; a Pod
 // only adds and removes elements.
 package hostport
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -35,65 +36,74 @@ type Mapping struct {
 
 // Maps describes the two maps of a table, to create them or to look them up in rules.
 func Maps(table *nftables.Table) (byAny, byAddr *nftables.Set) {
-	target := nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
+	address := addressType(table)
+	target := nftables.MustConcatSetType(address, nftables.TypeInetService)
 	byAny = &nftables.Set{
 		Table: table, Name: AnyMap, IsMap: true, Concatenation: true, DataType: target,
 		KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService),
 	}
 	byAddr = &nftables.Set{
 		Table: table, Name: AddrMap, IsMap: true, Concatenation: true, DataType: target,
-		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService),
+		KeyType: nftables.MustConcatSetType(address, nftables.TypeInetProto, nftables.TypeInetService),
 	}
 	return byAny, byAddr
 }
 
 // Hairpin describes the set of Pods that may reach themselves through a host port.
 func Hairpin(table *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: table, Name: HairpinSet, Concatenation: true,
-		KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeIPAddr)}
+	address := addressType(table)
+	return &nftables.Set{Table: table, Name: HairpinSet, Concatenation: true, KeyType: nftables.MustConcatSetType(address, address)}
+}
+
+func addressType(table *nftables.Table) nftables.SetDatatype {
+	if table.Family == nftables.TableFamilyIPv6 {
+		return nftables.TypeIP6Addr
+	}
+	return nftables.TypeIPAddr
 }
 
 func hairpin(pod netip.Addr) []nftables.SetElement {
 	return []nftables.SetElement{{Key: append(pod.AsSlice(), pod.AsSlice()...)}}
 }
 
-// Table describes an instance's table.
+// Table describes an instance's table of IPv4, Table6 that of IPv6.
 func Table(name string) *nftables.Table {
 	return &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+}
+
+// Table6 describes an instance's table of IPv6.
+func Table6(name string) *nftables.Table {
+	return &nftables.Table{Name: name, Family: nftables.TableFamilyIPv6}
+}
+
+func tableOf(name string, pod netip.Addr) *nftables.Table {
+	if pod.Is6() {
+		return Table6(name)
+	}
+	return Table(name)
 }
 
 // protocols are those of Kubernetes' container ports.
 var protocols = map[string]byte{"": unix.IPPROTO_TCP, "tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 
-// Add leads the mappings' ports to a Pod. Mappings without a host port are skipped. It
-// fails when another Pod has one of the ports; then none is added.
-func Add(table string, pod netip.Addr, mappings []Mapping) error {
-	var anyElements, addrElements []nftables.SetElement
-	for _, m := range mappings {
-		if m.HostPort == 0 {
-			continue
-		}
-		e, hasAddr, err := element(pod, m)
-		switch {
-		case err != nil:
-			return err
-		case hasAddr:
-			addrElements = append(addrElements, e)
-		default:
-			anyElements = append(anyElements, e)
-		}
-	}
-	if len(anyElements)+len(addrElements) == 0 {
-		return nil
-	}
+// Add leads the mappings' ports to a Pod with these addresses, one of each family. Mappings
+// without a host port are skipped. It fails when another Pod has one of the ports; then
+// none is added.
+func Add(table string, pod []netip.Addr, mappings []Mapping) error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
-	byAny, byAddr := Maps(Table(table))
-	if err := errors.Join(addElements(c, byAny, anyElements), addElements(c, byAddr, addrElements),
-		addElements(c, Hairpin(Table(table)), hairpin(pod))); err != nil {
-		return err
+	wanted := false
+	for _, address := range pod {
+		added, err := addTo(c, tableOf(table, address), address, len(pod) > 1, mappings)
+		if err != nil {
+			return err
+		}
+		wanted = wanted || added
+	}
+	if !wanted {
+		return nil
 	}
 	err = c.Flush()
 	if errors.Is(err, os.ErrExist) {
@@ -105,6 +115,32 @@ func Add(table string, pod netip.Addr, mappings []Mapping) error {
 	return nil
 }
 
+// addTo adds to the transaction what leads to the Pod's address, and says whether that is
+// anything.
+func addTo(c *nftables.Conn, table *nftables.Table, pod netip.Addr, dual bool, mappings []Mapping) (bool, error) {
+	var anyElements, addrElements []nftables.SetElement
+	for _, m := range mappings {
+		if m.HostPort == 0 {
+			continue
+		}
+		e, kind, err := element(pod, dual, m)
+		switch {
+		case err != nil:
+			return false, err
+		case kind == onAddress:
+			addrElements = append(addrElements, e)
+		case kind == onAny:
+			anyElements = append(anyElements, e)
+		}
+	}
+	if len(anyElements)+len(addrElements) == 0 {
+		return false, nil
+	}
+	byAny, byAddr := Maps(table)
+	return true, errors.Join(addElements(c, byAny, anyElements), addElements(c, byAddr, addrElements),
+		addElements(c, Hairpin(table), hairpin(pod)))
+}
+
 func addElements(c *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
 	if len(elements) == 0 {
 		return nil
@@ -112,26 +148,38 @@ func addElements(c *nftables.Conn, set *nftables.Set, elements []nftables.SetEle
 	return c.SetAddElements(set, elements)
 }
 
-// element encodes a mapping: each part of a concatenation is padded to four bytes.
-func element(pod netip.Addr, m Mapping) (e nftables.SetElement, hasAddr bool, err error) {
+// where says in which map a mapping has its place.
+type where int
+
+const (
+	nowhere where = iota // it is for the other family
+	onAny
+	onAddress
+)
+
+// element encodes a mapping: each part of a concatenation is padded to four bytes. One that
+// names an address is for the Pod's address of that family, "0.0.0.0" and "::" too where
+// the Pod has both.
+func element(pod netip.Addr, dual bool, m Mapping) (e nftables.SetElement, kind where, err error) {
 	proto, ok := protocols[strings.ToLower(m.Protocol)]
 	if !ok {
-		return e, false, fmt.Errorf("host port %d: unknown protocol %q", m.HostPort, m.Protocol)
+		return e, nowhere, fmt.Errorf("host port %d: unknown protocol %q", m.HostPort, m.Protocol)
 	}
-	key := append([]byte{proto, 0, 0, 0}, port(m.HostPort)...)
+	key, kind := append([]byte{proto, 0, 0, 0}, port(m.HostPort)...), onAny
 	if m.HostIP != "" {
 		a, err := netip.ParseAddr(m.HostIP)
-		if err != nil {
-			return e, false, fmt.Errorf("host port %d: host IP %q: %w", m.HostPort, m.HostIP, err)
-		}
-		if a.Is6() && !a.IsUnspecified() {
-			return e, false, fmt.Errorf("host port %d: host IP %s: Pods have no IPv6 addresses", m.HostPort, a)
-		}
-		if hasAddr = !a.IsUnspecified(); hasAddr {
-			key = append(a.AsSlice(), key...)
+		switch {
+		case err != nil:
+			return e, nowhere, fmt.Errorf("host port %d: host IP %q: %w", m.HostPort, m.HostIP, err)
+		case dual && a.Is6() != pod.Is6():
+			return e, nowhere, nil
+		case a.Is6() && !pod.Is6() && !a.IsUnspecified():
+			return e, nowhere, fmt.Errorf("host port %d: host IP %s: Pods have no IPv6 addresses", m.HostPort, a)
+		case !a.IsUnspecified():
+			key, kind = append(a.AsSlice(), key...), onAddress
 		}
 	}
-	return nftables.SetElement{Key: key, Val: append(pod.AsSlice(), port(m.ContainerPort)...)}, hasAddr, nil
+	return nftables.SetElement{Key: key, Val: append(pod.AsSlice(), port(m.ContainerPort)...)}, kind, nil
 }
 
 func port(n uint16) []byte { return append(binaryutil.BigEndian.PutUint16(n), 0, 0) }
@@ -146,14 +194,23 @@ func describe(mappings []Mapping) string {
 	return strings.Join(parts, ", ")
 }
 
-// Remove takes away every port that leads to a Pod. It needs no list of them, so that
-// nothing has to be remembered for it. A table that is gone is no error.
-func Remove(table string, pod netip.Addr) error {
+// Remove takes away every port that leads to a Pod with these addresses. It needs no list
+// of the ports, so that nothing has to be remembered for it. A table that is gone is no
+// error.
+func Remove(table string, pod ...netip.Addr) error {
+	var all error
+	for _, address := range pod {
+		all = errors.Join(all, removeFrom(tableOf(table, address), address))
+	}
+	return all
+}
+
+func removeFrom(table *nftables.Table, pod netip.Addr) error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
-	byAny, byAddr := Maps(Table(table))
+	byAny, byAddr := Maps(table)
 	found := false
 	for _, set := range []*nftables.Set{byAny, byAddr} {
 		elements, err := c.GetSetElements(set)
@@ -165,7 +222,7 @@ func Remove(table string, pod netip.Addr) error {
 		}
 		var gone []nftables.SetElement
 		for _, e := range elements {
-			if len(e.Val) >= 4 && netip.AddrFrom4([4]byte(e.Val[:4])) == pod {
+			if bytes.HasPrefix(e.Val, pod.AsSlice()) {
 				gone = append(gone, e)
 			}
 		}
@@ -179,7 +236,7 @@ func Remove(table string, pod netip.Addr) error {
 	if !found {
 		return nil
 	}
-	if err := c.SetDeleteElements(Hairpin(Table(table)), hairpin(pod)); err != nil {
+	if err := c.SetDeleteElements(Hairpin(table), hairpin(pod)); err != nil {
 		return err
 	}
 	if err := c.Flush(); err != nil {

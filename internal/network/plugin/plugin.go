@@ -39,6 +39,9 @@ type Conf struct {
 	Table string `json:"table"`
 	// Subnet is the node's Pod range; its first address is the bridge's.
 	Subnet netip.Prefix `json:"subnet"`
+	// Subnet6 is the node's IPv6 range, a /64 whose first address is the bridge's. The zero
+	// value: Pods have IPv4 alone.
+	Subnet6 netip.Prefix `json:"subnet6,omitzero"`
 	// MTU is that of the Pods' interfaces, in bytes.
 	MTU int `json:"mtu"`
 	// IPAM is the folder of the address reservations.
@@ -92,6 +95,26 @@ func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x0a, 0x58, b[12], b[13], b[14], b[15]}
 }
 
+// addresses are a Pod's: the one that is reserved, and behind it its IPv6 address. This one
+// ends in the first, so it needs no reservation of its own, and is as unique and as long
+// unused as that: 10.42.69.2 goes with fd…:1::a2a:4502.
+func (c *Conf) addresses(reserved netip.Addr) []netip.Addr {
+	if !c.Subnet6.IsValid() || !reserved.Is4() {
+		return []netip.Addr{reserved}
+	}
+	raw, low := c.Subnet6.Masked().Addr().As16(), reserved.As4()
+	copy(raw[12:], low[:])
+	return []netip.Addr{reserved, netip.AddrFrom16(raw)}
+}
+
+// gateway is the bridge's address of the same family.
+func (c *Conf) gateway(a netip.Addr) netip.Addr {
+	if a.Is6() {
+		return ipam.Gateway(c.Subnet6)
+	}
+	return ipam.Gateway(c.Subnet)
+}
+
 func add(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool) (err error) {
 	bridge, err := netlink.LinkByName(conf.Bridge)
 	if err != nil {
@@ -116,13 +139,22 @@ func add(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := configure(ns, args.IfName, address, pool.Gateway()); err != nil {
+	addresses := conf.addresses(address)
+	if err := introduce(bridge.Attrs().Index, addresses); err != nil {
 		return err
 	}
-	if err := hostport.Add(conf.Table, address, conf.RuntimeConfig.PortMappings); err != nil {
+	if conf.Subnet6.IsValid() {
+		if err := trustNobody(ns, args.IfName); err != nil {
+			return err
+		}
+	}
+	if err := configure(conf, ns, args.IfName, addresses); err != nil {
 		return err
 	}
-	return types.PrintResult(result(conf, args, host, mac, address, pool.Gateway()), conf.CNIVersion)
+	if err := hostport.Add(conf.Table, addresses, conf.RuntimeConfig.PortMappings); err != nil {
+		return err
+	}
+	return types.PrintResult(result(conf, args, host, mac, addresses), conf.CNIVersion)
 }
 
 func undo(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool, host string) error {
@@ -133,7 +165,13 @@ func undo(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool, host string) error {
 	if err != nil || !address.IsValid() {
 		return err
 	}
-	return hostport.Remove(conf.Table, address)
+	return forget(conf, address)
+}
+
+// forget removes what leads to a Pod's addresses.
+func forget(conf *Conf, reserved netip.Addr) error {
+	addresses := conf.addresses(reserved)
+	return errors.Join(hostport.Remove(conf.Table, addresses...), dismiss(conf.Bridge, addresses))
 }
 
 // connect creates the pair of interfaces, the Pod's end in its namespace and the
@@ -188,10 +226,10 @@ func quietIPv6(set func(netlink.Link, int) error, link netlink.Link) error {
 	return err
 }
 
-// configure addresses the Pod's end, sets it up and gives it its routes. The address is
+// configure addresses the Pod's end, sets it up and gives it its routes. An address is
 // alone in its range, so that every packet passes the node: it must see the answers of
 // connections whose destination it has rewritten.
-func configure(ns netns.NsHandle, ifname string, address, gateway netip.Addr) error {
+func configure(conf *Conf, ns netns.NsHandle, ifname string, addresses []netip.Addr) error {
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("enter the Pod's network namespace: %w", err)
@@ -204,19 +242,33 @@ func configure(ns netns.NsHandle, ifname string, address, gateway netip.Addr) er
 	if err := quietIPv6(h.LinkSetIP6AddrGenMode, link); err != nil {
 		return fmt.Errorf("interface %s in the Pod: %w", ifname, err)
 	}
-	if err := h.AddrAdd(link, &netlink.Addr{IPNet: alone(address)}); err != nil {
-		return fmt.Errorf("set the Pod's address %v: %w", address, err)
+	for _, address := range addresses {
+		a := &netlink.Addr{IPNet: alone(address)}
+		if address.Is6() {
+			a.Flags = unix.IFA_F_NODAD // nobody else can have it: do not wait a second to see
+		}
+		if err := h.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("set the Pod's address %v: %w", address, err)
+		}
 	}
 	if err := h.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set interface %s up in the Pod: %w", ifname, err)
 	}
-	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: alone(gateway), Scope: netlink.SCOPE_LINK}); err != nil {
-		return fmt.Errorf("set the Pod's route to its gateway: %w", err)
-	}
-	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
-		return fmt.Errorf("set the Pod's default route: %w", err)
+	for _, address := range addresses {
+		gateway := conf.gateway(address)
+		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: alone(gateway), Scope: netlink.SCOPE_LINK}); err != nil {
+			return fmt.Errorf("set the Pod's route to its gateway: %w", err)
+		}
+		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything(address), Gw: gateway.AsSlice()}); err != nil {
+			return fmt.Errorf("set the Pod's default route: %w", err)
+		}
 	}
 	return nil
+}
+
+// everything is the range of all addresses of a family.
+func everything(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: make(net.IP, a.BitLen()/8), Mask: net.CIDRMask(0, a.BitLen())}
 }
 
 // alone is the range that holds just one address.
@@ -224,21 +276,21 @@ func alone(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-func result(conf *Conf, args *skel.CmdArgs, host string, mac net.HardwareAddr, address, gateway netip.Addr) *current.Result {
+func result(conf *Conf, args *skel.CmdArgs, host string, mac net.HardwareAddr, addresses []netip.Addr) *current.Result {
 	pod := 1
-	return &current.Result{
+	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
 			{Name: host},
 			{Name: args.IfName, Mac: mac.String(), Sandbox: args.Netns, Mtu: conf.MTU},
 		},
-		IPs: []*current.IPConfig{{
-			Interface: &pod,
-			Address:   *alone(address),
-			Gateway:   gateway.AsSlice(),
-		}},
-		Routes: []*types.Route{{Dst: *alone(gateway)}, {Dst: net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, GW: gateway.AsSlice()}},
 	}
+	for _, address := range addresses {
+		gateway := conf.gateway(address)
+		r.IPs = append(r.IPs, &current.IPConfig{Interface: &pod, Address: *alone(address), Gateway: gateway.AsSlice()})
+		r.Routes = append(r.Routes, &types.Route{Dst: *alone(gateway)}, &types.Route{Dst: *everything(address), GW: gateway.AsSlice()})
+	}
+	return r
 }
 
 // del succeeds when there is nothing (left) to remove, as CNI wants it. It does not
@@ -291,6 +343,7 @@ func check(args *skel.CmdArgs, conf *Conf, pool *ipam.Pool) error {
 	if err != nil {
 		return fmt.Errorf("the Pod's interface: %w", err)
 	}
+	// One that an older mend has connected has IPv4 alone.
 	addresses, err := h.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
 		return err
@@ -321,7 +374,7 @@ func Reclaim(conf *Conf, pool *ipam.Pool, wanted func(ipam.Reservation) bool) er
 	for _, r := range freed {
 		err = errors.Join(err,
 			removeLink(hostLink(conf.Instance, r.ContainerID)),
-			hostport.Remove(conf.Table, r.Address))
+			forget(conf, r.Address))
 	}
 	return err
 }

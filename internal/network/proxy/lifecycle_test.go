@@ -381,3 +381,22 @@ func TestRemove(t *testing.T) {
 		return err
 	})
 }
+
+func TestRemoveOfOneFamilyLeavesTheOther(t *testing.T) {
+	l := newLab(t, true)
+	l.proxy().set(behind(web(), "10.42.0.2@here"))
+	netlab.In(t, l.Node, func() error {
+		if err := Remove(here.InstanceID, IPv6); err != nil {
+			return err
+		}
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		tables, err := conn.ListTables()
+		if len(tables) != 1 || tables[0].Family != nftables.TableFamilyIPv4 {
+			t.Errorf("left: %d tables, the first %+v", len(tables), tables[0])
+		}
+		return err
+	})
+}

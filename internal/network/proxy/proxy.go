@@ -75,9 +75,13 @@ func New(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Remove deletes an instance's tables, for good. Nothing there is no error.
-func Remove(instanceID string) error {
-	k, err := openKernel(Config{InstanceID: instanceID, Families: []Family{IPv4, IPv6}})
+// Remove deletes an instance's tables of these families, or of all when none is named, for
+// good. Nothing there is no error.
+func Remove(instanceID string, families ...Family) error {
+	if len(families) == 0 {
+		families = []Family{IPv4, IPv6}
+	}
+	k, err := openKernel(Config{InstanceID: instanceID, Families: families})
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func Unmount(dir string) error {
 		}
 		var failed error
 		for _, p := range points {
-			err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			err := detach(p)
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", p, err))
 			}

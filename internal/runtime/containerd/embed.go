@@ -1,24 +1,19 @@
 package containerd
 
 import (
-	"embed"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"mend/internal/runtime/containerd/bundle"
 )
 
-// payload is what `make -C runtime payload` built, or only a README.
-//
-//go:embed all:payload
-var payload embed.FS
-
 // Bundle opens the programs that this mend carries. It returns ErrEmpty when it was
 // built without them.
 func Bundle() (*bundle.Bundle, error) {
-	files, err := fs.Sub(payload, "payload")
+	files, err := fs.Sub(payload, "payload/"+runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}

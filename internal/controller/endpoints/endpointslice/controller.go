@@ -23,6 +23,7 @@ import (
 
 	"mend/internal/controller/endpoints/podservices"
 	"mend/internal/loop"
+	"mend/internal/view"
 )
 
 const (
@@ -56,6 +57,7 @@ type controller struct {
 	tracker    *endpointsliceutil.EndpointSliceTracker
 	times      *endpointsliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
+	writes     *view.Writes
 	behind     keys
 	wake       func(key string)
 }
@@ -91,9 +93,11 @@ func build(env loop.Env) (*loop.Loop, error) {
 		tracker: endpointsliceutil.NewEndpointSliceTracker(), times: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(), behind: keys{set: map[string]struct{}{}},
 	}
-	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, mostEndpoints, c.tracker, c.topology, env.Events, managedBy,
+	c.writes = view.NewWrites(map[string]cache.Store{resource: slices.Informer().GetStore()})
+	client := noting{env.Client, c.writes, c.slices}
+	c.reconciler = endpointslice.NewReconciler(client, c.nodes, mostEndpoints, c.tracker, c.topology, env.Events, managedBy,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	l := loop.New(loop.Options{Name: "endpointslice", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "endpointslice", Reconciler: c, Workers: workers, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	c.wake = l.Add
 	if err := podservices.Index(services.Informer()); err != nil {
 		return nil, err
@@ -125,6 +129,7 @@ func (c *controller) Sync(_ context.Context, key string) (time.Time, error) {
 		c.times.DeleteService(namespace, name)
 		c.reconciler.DeleteService(namespace, name)
 		c.tracker.DeleteService(namespace, name)
+		c.writes.Forget(key)
 		return time.Time{}, nil
 	}
 	if err != nil {
@@ -142,14 +147,19 @@ func (c *controller) reconcile(key string, service *v1.Service) error {
 		return err
 	}
 	c.behind.add(key) // before the cache is read: an event in between must not be lost
+	if !c.writes.CaughtUp(key) {
+		return loop.ErrStale
+	}
 	have, err := c.ours(service)
 	if err != nil {
 		return err
 	}
-	if c.tracker.StaleSlices(service, have) {
-		return loop.ErrStale
-	}
 	c.behind.take(key)
+	if c.tracker.StaleSlices(service, have) {
+		// The view has all that was written, so what it lacks was deleted before it
+		// showed, or given to another Service: waiting would never end.
+		c.tracker.DeleteService(service.Namespace, service.Name)
+	}
 	since := c.times.ComputeEndpointLastChangeTriggerTime(service.Namespace, service, pods)
 	err = c.reconciler.Reconcile(klog.Background(), service, pods, have, since)
 	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
@@ -158,8 +168,12 @@ func (c *controller) reconcile(key string, service *v1.Service) error {
 	if err != nil {
 		c.events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s/%s: %v", service.Namespace, service.Name, err)
+		return err
 	}
-	return err
+	if !c.writes.CaughtUp(key) {
+		return loop.ErrStale // what is deleted before the view shows it is told by no event
+	}
+	return nil
 }
 
 // ours are the Service's slices that this loop keeps, but for those being deleted.
@@ -230,8 +244,11 @@ func (c *controller) sliceDeleted(obj any) {
 	if err != nil {
 		return
 	}
-	unexpected := c.reconciler.ManagedByController(slice) && c.tracker.Has(slice) && !c.tracker.HandleDeletion(slice)
-	if unexpected || c.behind.take(key) {
+	// One that this process did not write, such as all of those from before a restart,
+	// it did not delete either.
+	ours := c.reconciler.ManagedByController(slice)
+	expected := ours && c.tracker.Has(slice) && c.tracker.HandleDeletion(slice)
+	if ours && !expected || c.behind.take(key) {
 		c.wake(key)
 	}
 }

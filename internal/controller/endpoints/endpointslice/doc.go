@@ -34,5 +34,8 @@
 //
 // Where this differs from Kubernetes: an error is tried again after 5 ms and not after
 // 1 s, without an end to the attempts; a sync that found the cache behind goes on with the
-// event that it lacked, not after a pause.
+// event that it lacked, not after a pause. Whether the cache is behind goes by the
+// versions that were written: a slice that somebody deleted or gave to another Service
+// before the cache showed it is not waited for. The end of a slice that another process
+// wrote is noticed too.
 package endpointslice

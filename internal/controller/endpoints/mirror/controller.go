@@ -41,7 +41,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		client: env.Client, endpoints: core.Endpoints().Lister(), services: core.Services().Lister(), slices: slices.Lister(), events: env.Events,
 		writes: view.NewWrites(map[string]cache.Store{"endpointslices": slices.Informer().GetStore()}),
 	}
-	l := loop.New(loop.Options{Name: "endpointslicemirror", Reconciler: c, Workers: 2, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: "endpointslicemirror", Reconciler: c, Workers: 2, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	return l, c.watch(env, l.Add)
 }
 

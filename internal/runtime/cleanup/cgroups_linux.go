@@ -89,7 +89,7 @@ func KillCgroup(ctx context.Context, group string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes of cgroup %s do not end: %w", alive, group, ctx.Err())
+			return fmt.Errorf("%d processes of cgroup %s do not end, as while a file system hangs that they use: %w", alive, group, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -33,7 +33,10 @@ type host struct {
 	network    *network.Network
 	runtime    internalapi.RuntimeService
 	puller     internalapi.ImageManagerService
+	services   *services // nil without a Pod network of ours
 }
+
+func newHost(p *process) (machine, error) { return &host{p: p}, nil }
 
 func containerdConfig(i instance.Instance, n *network.Network, p *process) containerd.Config {
 	config := containerd.Config{DataDir: i.Dir, RunDir: i.RunDir(), InstanceID: i.ID, CgroupParent: i.CgroupParent(), Log: p.log}
@@ -45,10 +48,20 @@ func containerdConfig(i instance.Instance, n *network.Network, p *process) conta
 
 func networkConfig(i instance.Instance, p *process) network.Config {
 	config := network.Config{InstanceID: i.ID, DataDir: i.Dir, RunDir: i.RunDir(), Log: p.log}
+	config.IPv6 = p.isDualStack()
 	if p.serviceRange.IsValid() {
 		config.Avoid = []netip.Prefix{p.serviceRange}
 	}
 	return config
+}
+
+// podRanges are the ranges of this node's Pods, IPv4 first.
+func (h *host) podRanges() []string {
+	ranges := []string{h.network.PodCIDR.String()}
+	if h.network.PodCIDR6.IsValid() {
+		ranges = append(ranges, h.network.PodCIDR6.String())
+	}
+	return ranges
 }
 
 // start brings the runtime up and connects to it.
@@ -152,8 +165,12 @@ func (h *host) hurry(ctx context.Context) error {
 	return h.supervisor.Hurry(ctx)
 }
 
-// end ends containerd itself. The Pods must have ended.
+// end ends what carries Services, and containerd itself. The Pods must have ended.
 func (h *host) end(ctx context.Context) error {
+	return errors.Join(h.services.withdraw(ctx), h.endRuntime(ctx))
+}
+
+func (h *host) endRuntime(ctx context.Context) error {
 	if h.supervisor == nil || h.ended.Swap(true) {
 		return nil
 	}
@@ -166,6 +183,11 @@ func (h *host) end(ctx context.Context) error {
 }
 
 func (h *host) describe(status *Status) {
+	h.describeRuntime(status)
+	h.services.describe(status)
+}
+
+func (h *host) describeRuntime(status *Status) {
 	if h.supervisor == nil {
 		status.Components = append(status.Components, ComponentStatus{Name: "container runtime", Healthy: true, Message: h.p.config.RuntimeEndpoint})
 		return

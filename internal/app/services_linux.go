@@ -46,6 +46,7 @@ var dnsService = catalog.Key{Namespace: metav1.NamespaceSystem, Name: feed.Servi
 // cluster's DNS, and the gate between a Pod's end and the requests that reach it.
 type services struct {
 	p            *process
+	host         *host
 	node         string
 	catalog      *catalog.Catalog
 	acks         *traffic.Acks
@@ -57,12 +58,21 @@ type services struct {
 	programmed   atomic.Uint64             // newest EndpointSlice version in the kernel
 }
 
-// watchServices makes the picture of Services and the gate, for the loops and the
-// agent. Without a Pod network of ours there are none.
-func (p *process) watchServices() error {
-	if p.host == nil || p.host.network == nil {
+// serve does nothing without a Pod network of ours: there are no Services then.
+func (h *host) serve() error {
+	if h.network == nil {
 		return nil
 	}
+	if err := h.servePods(); err != nil {
+		return err
+	}
+	return h.watchServices()
+}
+
+// watchServices makes the picture of Services and the gate, for the loops and the
+// agent.
+func (h *host) watchServices() error {
+	p := h.p
 	name, err := p.config.nodeName()
 	if err != nil {
 		return err
@@ -71,22 +81,14 @@ func (p *process) watchServices() error {
 	if err != nil {
 		return err
 	}
-	s := &services{p: p, node: name, client: client, catalog: catalog.New(), acks: traffic.NewAcks(name),
+	s := &services{p: p, host: h, node: name, client: client, catalog: catalog.New(), acks: traffic.NewAcks(name),
 		acknowledger: traffic.NewAcknowledger(client, name, p.log)}
 	s.gate = traffic.NewGate(traffic.Config{Catalog: s.catalog, Acks: s.acks, NetNS: s.netNS, Log: p.log})
 	p.loops.run(func(ctx context.Context) { s.catalog.Run(ctx, client, p.log) })
 	p.loops.run(func(ctx context.Context) { s.acks.Run(ctx, client, p.log) })
 	p.loops.run(s.gate.Run)
-	p.services = s
+	h.services = s
 	return nil
-}
-
-// routing is what the ReplicaSet loop asks whether requests reach a Pod.
-func (s *services) routing() replicaset.Routing {
-	if s == nil || !s.p.config.ConfirmTraffic {
-		return nil
-	}
-	return s.gate
 }
 
 // podGate is what the agent asks whether a Pod's end may begin.
@@ -106,19 +108,25 @@ func (s *services) netNS(pod types.UID) (path string, ok bool) {
 
 // carry runs proxy and DNS, and returns when the kernel has the rules of all
 // Services: a Pod that starts may need them at once.
-func (s *services) carry(ctx context.Context, nodeIP string) error {
+func (s *services) carry(ctx context.Context, nodeIPs []string) error {
 	if err := s.acknowledger.Announce(ctx); err != nil {
 		return err
 	}
+	if !s.host.network.PodCIDR6.IsValid() && network.HasIPv6() {
+		// What an earlier start may have left, with both families.
+		if err := proxy.Remove(s.p.instance.ID, proxy.IPv6); err != nil {
+			return fmt.Errorf("service proxy: %w", err)
+		}
+	}
 	first := make(chan struct{})
-	carrier, err := proxy.New(s.proxyConfig(nodeIP, sync.OnceFunc(func() { close(first) })))
+	carrier, err := proxy.New(s.proxyConfig(nodeIPs, sync.OnceFunc(func() { close(first) })))
 	if err != nil {
 		return fmt.Errorf("service proxy: %w", err)
 	}
 	listening := make(chan netip.AddrPort, 1)
 	dns, err := feed.New(feed.Config{
-		Command: []string{filepath.Join(s.p.host.supervisor.BinDir(), "mend-dns")}, RunDir: s.p.instance.RunDir(),
-		Zone: clusterDomain, Address: s.p.host.network.Gateway, Catalog: s.catalog, Log: s.p.log,
+		Command: []string{filepath.Join(s.host.supervisor.BinDir(), "mend-dns")}, RunDir: s.p.instance.RunDir(),
+		Zone: clusterDomain, Address: s.host.network.Gateway, Catalog: s.catalog, Log: s.p.log,
 		Listening: func(at netip.AddrPort) {
 			select {
 			case listening <- at:
@@ -145,10 +153,11 @@ func (s *services) carry(ctx context.Context, nodeIP string) error {
 	}
 }
 
-func (s *services) proxyConfig(nodeIP string, first func()) proxy.Config {
+func (s *services) proxyConfig(nodeIPs []string, first func()) proxy.Config {
+	network := s.host.network
 	c := proxy.Config{
-		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: s.p.host.network.Bridge,
-		PodRanges: []netip.Prefix{s.p.host.network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
+		InstanceID: s.p.instance.ID, NodeName: s.node, Bridge: network.Bridge, Families: []proxy.Family{proxy.IPv4},
+		PodRanges: []netip.Prefix{network.PodCIDR}, ServiceRanges: []netip.Prefix{s.p.serviceRange},
 		Catalog: s.catalog, Events: s.p.recorder(corev1.EventSource{Component: "kube-proxy", Host: s.node}), Log: s.p.log,
 		Programmed: func(version uint64) {
 			s.acks.Programmed(version)
@@ -157,8 +166,15 @@ func (s *services) proxyConfig(nodeIP string, first func()) proxy.Config {
 			first()
 		},
 	}
-	if ip, err := netip.ParseAddr(nodeIP); err == nil {
-		c.NodeAddrs = []netip.Addr{ip}
+	if network.PodCIDR6.IsValid() {
+		c.Families = append(c.Families, proxy.IPv6)
+		c.PodRanges = append(c.PodRanges, network.PodCIDR6)
+		c.ServiceRanges = append(c.ServiceRanges, s.p.serviceRange6)
+	}
+	for _, text := range nodeIPs {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			c.NodeAddrs = append(c.NodeAddrs, ip)
+		}
 	}
 	return c
 }
@@ -202,9 +218,10 @@ func (s *services) publish(ctx context.Context, listening <-chan netip.AddrPort)
 	}
 }
 
-// belong has the confirmations go with the Node, once it has registered. Nothing else
+// registered has the confirmations go with the Node, now that it has. Nothing else
 // depends on it.
-func (s *services) belong(ctx context.Context) {
+func (h *host) registered(ctx context.Context) {
+	s := h.services
 	if s == nil {
 		return
 	}
@@ -227,7 +244,7 @@ func (s *services) withdraw(ctx context.Context) error {
 
 // endServices removes what carries an instance's Services, whoever left it there.
 func endServices(i instance.Instance) error {
-	return errors.Join(feed.Stop(i.RunDir()), proxy.Remove(i.ID))
+	return errors.Join(feed.Stop(i.RunDir()), proxy.Remove(i.ID, proxy.IPv4, proxy.IPv6))
 }
 
 func (s *services) describe(status *Status) {
@@ -248,26 +265,31 @@ func (s *services) describe(status *Status) {
 	status.Components = append(status.Components, rules, dns)
 }
 
-// chooseServiceRange gives the instance its range of Service addresses. On simulated
-// nodes nothing is routed, so any will do.
-func (p *process) chooseServiceRange() (err error) {
-	if p.config.Simulate > 0 {
-		p.serviceRange = simulatedServices
-		return nil
-	}
-	p.serviceRange, err = network.ServiceRange(networkConfig(p.instance, p))
-	return err
+// isDualStack says whether Pods and Services can have IPv6 addresses too: on a network of
+// ours, where the machine has IPv6 and nobody asked for IPv4 alone.
+func (p *process) isDualStack() bool {
+	return p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && network.HasIPv6()
 }
 
-var simulatedServices = netip.MustParsePrefix("10.96.0.0/12")
+func (h *host) serviceRanges() (four, six netip.Prefix, err error) {
+	if four, err = network.ServiceRange(networkConfig(h.p.instance, h.p)); err == nil && h.p.isDualStack() {
+		six, err = network.ServiceRange6(networkConfig(h.p.instance, h.p))
+	}
+	return four, six, err
+}
+
+// routing is what the ReplicaSet loop asks whether requests reach a Pod.
+func (h *host) routing() replicaset.Routing {
+	if h.services == nil || !h.p.config.ConfirmTraffic {
+		return nil
+	}
+	return h.services.gate
+}
 
 // servePods makes the API listen where Pods reach it, on the node's address in its Pod
 // range, and leads default/kubernetes there.
-func (p *process) servePods() error {
-	if p.host == nil || p.host.network == nil {
-		return nil
-	}
-	gateway := p.host.network.Gateway.String()
+func (h *host) servePods() error {
+	p, gateway := h.p, h.network.Gateway.String()
 	listener, err := net.Listen("tcp", net.JoinHostPort(gateway, strconv.Itoa(int(p.apiService.Port))))
 	if err != nil { // somebody has the port on all addresses
 		listener, err = net.Listen("tcp", net.JoinHostPort(gateway, "0"))

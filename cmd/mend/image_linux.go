@@ -159,7 +159,7 @@ func runningInstance(dataDir string) (instance.Instance, error) {
 	}
 	_, running, err := found.Running()
 	if err == nil && !running {
-		err = errors.New("mend is not running; start it with: sudo mend up")
+		err = errors.New("mend is not running; start it with: " + startCommand)
 	}
 	return found, err
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+const canRunContainers = false
+
+const startCommand = "mend up --simulate 1"

@@ -1,0 +1,9 @@
+package containerd
+
+import "embed"
+
+// payload is what `make -C runtime payload` built for this architecture, or only a
+// README.
+//
+//go:embed all:payload/amd64
+var payload embed.FS
