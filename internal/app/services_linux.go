@@ -268,7 +268,7 @@ func (s *services) describe(status *Status) {
 // isDualStack says whether Pods and Services can have IPv6 addresses too: on a network of
 // ours, where the machine has IPv6 and nobody asked for IPv4 alone.
 func (p *process) isDualStack() bool {
-	return p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && network.HasIPv6()
+	return p.config.Simulate == 0 && p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && network.HasIPv6()
 }
 
 func (h *host) serviceRanges() (four, six netip.Prefix, err error) {

@@ -157,9 +157,10 @@ func TestAPathThatHangs(t *testing.T) {
 	}
 	m.End()
 	eventually(t, "the child has ended", func() bool { return a.underWay() == 0 })
-	if err := a.Check(t.Context(), hostPath(v1.HostPathDirectoryOrCreate, path)); err != nil {
-		t.Errorf("with the file system gone: %v", err)
-	}
+	// On a busy machine a child alone may take longer than the limit here.
+	eventually(t, "the path is good", func() bool {
+		return a.Check(t.Context(), hostPath(v1.HostPathDirectoryOrCreate, path)) == nil
+	})
 }
 
 // TestAChildThatCanBeEndedEnds by itself, also if nobody waits for it any more.
