@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	internalapi "k8s.io/cri-api/pkg/apis"
 )
 
 const (
@@ -29,6 +30,9 @@ type cluster struct {
 	dir    string
 	mend   string
 	client kubernetes.Interface
+	// cri is the client that runtime made, of criSocket.
+	cri       internalapi.RuntimeService
+	criSocket string
 }
 
 // result is what a command printed and how it ended.

@@ -289,18 +289,23 @@ func (c *cluster) status() statusOfMend {
 }
 
 // runtime is a CRI client of our own to the containerd of this cluster, which may just be
-// starting.
-func (c *cluster) runtime() (client internalapi.RuntimeService) {
+// starting. It stays open: each connection costs containerd memory.
+func (c *cluster) runtime() internalapi.RuntimeService {
 	c.t.Helper()
 	socket := "unix://" + c.status().Paths["runtime socket"]
+	if c.cri != nil && c.criSocket == socket {
+		return c.cri
+	}
 	c.eventually("containerd", func() string {
-		var err error
-		if client, err = cri.NewRemoteRuntimeService(context.Background(), socket, 10*time.Second, nil, false); err != nil {
+		client, err := cri.NewRemoteRuntimeService(context.Background(), socket, 10*time.Second, nil, false)
+		if err != nil {
 			return err.Error()
 		}
+		c.cri, c.criSocket = client, socket
+		c.t.Cleanup(func() { _ = client.Close(context.Background()) })
 		return ""
 	})
-	return client
+	return c.cri
 }
 
 // eachRunsOnce compares the runtime with the API: every Pod of the API has one
