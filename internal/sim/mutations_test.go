@@ -24,7 +24,6 @@ var rare = map[string]int{
 	"Pods that are available go before those that are not yet":      2930,
 	"adopting what is gone ends the sync":                           1335,
 	"revisions go back when the newest ReplicaSet is gone":          660,
-	"a slice that others changed stays":                             575,
 	"Endpoints that were deleted before they showed are not missed": 195,
 }
 
@@ -146,7 +145,6 @@ var mutations = []mutation{
 	{"the end of a slice from before the start is not noticed", "controller/endpoints/endpointslice/controller.go",
 		"c.tracker.Has(slice) && c.tracker.HandleDeletion(slice)",
 		"(MUTATED && !c.tracker.Has(slice) || c.tracker.Has(slice) && c.tracker.HandleDeletion(slice))"},
-	{"a slice that others changed stays", "controller/endpoints/endpointslice/controller.go", "foreign := ", "foreign := !MUTATED && "},
 	{"slices show what is not selected", "controller/endpoints/endpointslice/controller.go",
 		"labels.Set(service.Spec.Selector)", "labels.Set(map[bool]map[string]string{false: service.Spec.Selector}[MUTATED])"},
 	{"the end of a Pod wakes no Service", "controller/endpoints/podservices/podservices.go",
