@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
-	"mend/internal/network"
+	"mend/internal/network/families"
 	"mend/internal/runtime/sim"
 )
 
@@ -55,7 +55,7 @@ func ValidateIPFamilies(text string) error {
 	case "", OnlyIPv4:
 		return nil
 	case BothFamilies:
-		if !network.HasIPv6() {
+		if !families.HasIPv6() {
 			return errors.New("--ip-families=IPv4,IPv6: this machine has no IPv6 (see net.ipv6.conf.all.disable_ipv6 and .default)")
 		}
 		return nil

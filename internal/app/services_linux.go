@@ -24,6 +24,7 @@ import (
 	"mend/internal/network"
 	"mend/internal/network/catalog"
 	"mend/internal/network/dns/feed"
+	"mend/internal/network/families"
 	"mend/internal/network/proxy"
 	"mend/internal/traffic"
 )
@@ -112,7 +113,7 @@ func (s *services) carry(ctx context.Context, nodeIPs []string) error {
 	if err := s.acknowledger.Announce(ctx); err != nil {
 		return err
 	}
-	if !s.host.network.PodCIDR6.IsValid() && network.HasIPv6() {
+	if !s.host.network.PodCIDR6.IsValid() && families.HasIPv6() {
 		// What an earlier start may have left, with both families.
 		if err := proxy.Remove(s.p.instance.ID, proxy.IPv6); err != nil {
 			return fmt.Errorf("service proxy: %w", err)
@@ -268,7 +269,7 @@ func (s *services) describe(status *Status) {
 // isDualStack says whether Pods and Services can have IPv6 addresses too: on a network of
 // ours, where the machine has IPv6 and nobody asked for IPv4 alone.
 func (p *process) isDualStack() bool {
-	return p.config.Simulate == 0 && p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && network.HasIPv6()
+	return p.config.Simulate == 0 && p.config.RuntimeEndpoint == "" && p.config.IPFamilies != OnlyIPv4 && families.HasIPv6()
 }
 
 func (h *host) serviceRanges() (four, six netip.Prefix, err error) {

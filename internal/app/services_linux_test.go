@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"mend/internal/network/catalog"
+	"mend/internal/network/families"
 	"mend/internal/testkit"
 )
 
@@ -54,4 +55,20 @@ func TestTheDNSIsPublishedAgainWhenSomebodyDeletesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	published()
+}
+
+func TestIsDualStack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config Config
+		want   bool
+	}{
+		"by default":              {Config{}, families.HasIPv6()},
+		"IPv4 was asked for":      {Config{IPFamilies: OnlyIPv4}, false},
+		"simulated nodes":         {Config{Simulate: 1}, false},
+		"a runtime of somebody's": {Config{RuntimeEndpoint: "unix:///run/x.sock"}, false},
+	} {
+		if got := (&process{config: tt.config}).isDualStack(); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }

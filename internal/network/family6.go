@@ -20,18 +20,6 @@ const (
 // serviceBits6 is the length of an IPv6 range of Services: 65,535 addresses.
 const serviceBits6 = 112
 
-// HasIPv6 says whether new interfaces of this machine can have IPv6 addresses: the kernel
-// knows the family, and nobody has switched it off.
-func HasIPv6() bool {
-	for _, scope := range []string{"all", "default"} {
-		off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + scope + "/disable_ipv6")
-		if err != nil || strings.TrimSpace(string(off)) != "0" {
-			return false
-		}
-	}
-	return true
-}
-
 // localPrefix is the instance's own prefix out of RFC 4193's: fd, 40 bits that look random,
 // and from there on subnets of our choice. They follow from the instance's id, so that two
 // instances, also of two machines, do not meet.

@@ -8,12 +8,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"mend/internal/network/families"
 )
 
 func newLab6(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
-	if !HasIPv6() {
+	if !families.HasIPv6() {
 		t.Skip("the kernel has no IPv6")
 	}
 	l.cfg.IPv6 = true

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"mend/internal/network"
+	"mend/internal/network/families"
 	"mend/internal/network/netlab"
 )
 
@@ -65,7 +65,7 @@ func newClientNet(t *testing.T) *clientNet {
 		}
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(198, 19, 77, 1)})
 	})
-	if network.HasIPv6() {
+	if families.HasIPv6() {
 		n.connect6(t)
 	}
 	return n

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"mend/internal/network"
+	"mend/internal/network/families"
 )
 
 // servicesManifest has one Service of each kind for two servers, and a Pod that is never
@@ -267,7 +267,7 @@ func (w *servicesWorld) names() string {
 	for _, name := range []string{"plain", "plain.default", "plain.default.svc", "plain.default.svc.cluster.local.", "headless:8080", "alias"} {
 		wants["http://"+name] = "web-"
 	}
-	if network.HasIPv6() { // of these there are AAAA records only
+	if families.HasIPv6() { // of these there are AAAA records only
 		wants["http://six"], wants["http://headless-six:8080"] = "web-", "web-"
 	}
 	return w.answers(w.apart, wants)
@@ -308,7 +308,7 @@ func TestServices(t *testing.T) {
 	}
 	id = strings.TrimSpace(string(text))
 	w.mustApply(servicesManifest)
-	if network.HasIPv6() {
+	if families.HasIPv6() {
 		w.mustApply(familiesManifest)
 	}
 	w.mustKubectl("rollout", "status", "deployment/web", "--timeout=90s")
@@ -334,7 +334,7 @@ func TestServices(t *testing.T) {
 func (w *servicesWorld) families(t *testing.T, pod string) {
 	t.Helper()
 	want := []bool{true} // by address: is it IPv4
-	if network.HasIPv6() {
+	if families.HasIPv6() {
 		want = append(want, false)
 	}
 	node, err := w.client.CoreV1().Nodes().Get(t.Context(), w.mustKubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"), metav1.GetOptions{})
