@@ -245,7 +245,7 @@ func (s *services) withdraw(ctx context.Context) error {
 
 // endServices removes what carries an instance's Services, whoever left it there.
 func endServices(i instance.Instance) error {
-	return errors.Join(feed.Stop(i.RunDir()), proxy.Remove(i.ID, proxy.IPv4, proxy.IPv6))
+	return errors.Join(feed.Stop(i.RunDir()), proxy.Remove(i.ID))
 }
 
 func (s *services) describe(status *Status) {

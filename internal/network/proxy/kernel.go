@@ -223,7 +223,10 @@ func (k *kernel) rebuild(l *ledger) error {
 	for _, family := range k.c.families() {
 		d.AddClasses[family] = l.classesOf(family)
 	}
-	return errors.Join(k.addClasses(d), k.apply(d))
+	if err := k.addClasses(d); err != nil {
+		return err
+	}
+	return k.apply(d)
 }
 
 func (k *kernel) chain(c Chain, family Family) *nftables.Chain {
@@ -258,7 +261,10 @@ func (k *kernel) addRules(c Chain, family Family) {
 // it is at that moment, but chains as they were when it came.
 func (k *kernel) commit(d Difference) error {
 	if len(d.AddClasses) > 0 {
-		if err := errors.Join(k.addClasses(d), k.flush()); err != nil {
+		if err := k.addClasses(d); err != nil {
+			return err
+		}
+		if err := k.flush(); err != nil {
 			return err
 		}
 	}

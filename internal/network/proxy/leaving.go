@@ -121,20 +121,17 @@ func endpointsOf(slice *discovery.EndpointSlice) map[endsAt]bool {
 	found := map[endsAt]bool{}
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		ends := e.Conditions.Terminating != nil && *e.Conditions.Terminating
 		var pod types.UID
 		if e.TargetRef != nil {
 			pod = e.TargetRef.UID
 		}
-		for _, text := range e.Addresses {
-			addr, err := netip.ParseAddr(text)
-			if err != nil {
-				continue // validation admits none
+		for j := range slice.Ports {
+			port := &slice.Ports[j]
+			if port.Port == nil || keyOf(port).protocol != v1.ProtocolTCP {
+				continue
 			}
-			for _, port := range slice.Ports {
-				if port.Port != nil && (port.Protocol == nil || *port.Protocol == v1.ProtocolTCP) {
-					found[endsAt{pod, netip.AddrPortFrom(addr, uint16(*port.Port))}] = ends
-				}
+			if read, ok := readEndpoint(e, uint16(*port.Port), ""); ok {
+				found[endsAt{pod, read.at}] = read.terminating
 			}
 		}
 	}
