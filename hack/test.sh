@@ -11,13 +11,11 @@ if [ "$(id -u)" != 0 ]; then
 	echo "make test: not root, so the tests on real containers are left out" >&2
 fi
 
-# As bin/mend was built, so that what was compiled then serves here too.
-CGO_ENABLED=0 go vet ./...
 # Unit, properties, simulator, in process against the real API server. Some start
 # containers; those want the machine for themselves.
 mapfile -t packages < <(go list ./... | grep -v -e '^mend/test/e2e$' -e '^mend/internal/sim$')
-# Vetted above; and without what only a debugger needs, test programs of this size are
-# linked in half the time.
+# Vetted by make vet, which reads the source of all dependencies for that; and without what
+# only a debugger needs, test programs of this size are linked in half the time.
 CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 15m -p 2 "${packages[@]}"
 # A simulated world has one goroutine, so there is nothing to race: 2,000 seeds.
 CGO_ENABLED=0 go test -vet=off -ldflags=-w -timeout 10m ./internal/sim

@@ -35,8 +35,16 @@ const (
 
 func main() {
 	mend := flag.String("mend", "bin/mend", "the mend to measure")
+	url := flag.String("ask", "", "be the client that asks this URL for a while (the program starts itself so)")
+	kept := flag.Bool("kept", false, "with --ask: keep connections")
 	flag.Parse()
-	if err := run(*mend); err != nil {
+	err := error(nil)
+	if *url != "" {
+		err = askAndTell(context.Background(), *url, *kept)
+	} else {
+		err = run(*mend)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

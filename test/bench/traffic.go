@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,19 +14,23 @@ import (
 )
 
 const (
-	trafficRounds  = 5
-	trafficTime    = 3 * time.Second // of each way in each round
-	trafficClients = 4
+	trafficRounds = 5
+	trafficTime   = 3 * time.Second // of each way in each round
 )
 
 // traffic compares requests through a ClusterIP with requests straight to a Pod, in
-// turns, with connections that are kept and with new ones. The two ways lead to two
-// Pods that are alike: a Pod that had closed a connection of one way would for a minute
-// take a new one of the other from the same port for an old one's segment.
+// turns, with connections that are kept and with new ones. They come from a third Pod's
+// network namespace. The two ways lead to two Pods that are alike: a Pod that had closed
+// a connection of one way would for a minute take a new one of the other from the same
+// port for an old one's segment.
 func (p *pods) traffic(ctx context.Context) error {
 	served := p.any()
 	other := p.any(served.Name)
-	_, err := p.client.CoreV1().Pods(namespace).Patch(ctx, served.Name, types.MergePatchType,
+	client, err := clientIn(ctx, p.any(served.Name, other.Name))
+	if err != nil {
+		return err
+	}
+	_, err = p.client.CoreV1().Pods(namespace).Patch(ctx, served.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"bench":"traffic"}}}`), metav1.PatchOptions{})
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func (p *pods) traffic(ctx context.Context) error {
 		return err
 	}
 	for _, kept := range []bool{true, false} {
-		if err := compareWays(ctx, straight, through, kept); err != nil {
+		if err := compareWays(ctx, client, straight, through, kept); err != nil {
 			return err
 		}
 	}
@@ -72,25 +73,23 @@ func untilAnswered(ctx context.Context, url string) error {
 	}
 }
 
-// way is what one way's requests took in one round, sorted.
-type way []time.Duration
-
-func (w way) at(share float64) float64 { return float64(w[int(share*float64(len(w)-1))]) }
-
-func compareWays(ctx context.Context, straight, through string, kept bool) error {
+func compareWays(ctx context.Context, client client, straight, through string, kept bool) error {
 	var rate, middle, tail []float64
-	for range trafficRounds {
-		direct, err := measureWay(ctx, straight, kept)
-		if err != nil {
-			return err
+	for round := range trafficRounds {
+		var direct, service way
+		turns := []func() error{
+			func() (err error) { direct, err = client.ask(ctx, straight, kept); return err },
+			func() (err error) { service, err = client.ask(ctx, through, kept); return err },
 		}
-		service, err := measureWay(ctx, through, kept)
-		if err != nil {
-			return err
+		// Neither way is always the first.
+		for i := range turns {
+			if err := turns[(round+i)%2](); err != nil {
+				return err
+			}
 		}
-		rate = append(rate, float64(len(service))/float64(len(direct)))
-		middle = append(middle, service.at(0.5)/direct.at(0.5))
-		tail = append(tail, service.at(0.99)/direct.at(0.99))
+		rate = append(rate, float64(service.Requests)/float64(direct.Requests))
+		middle = append(middle, float64(service.P50)/float64(direct.P50))
+		tail = append(tail, float64(service.P99)/float64(direct.P99))
 	}
 	what := "kept connections"
 	if !kept {
@@ -99,61 +98,4 @@ func compareWays(ctx context.Context, straight, through string, kept bool) error
 	fmt.Printf("%-44s throughput %.0f %%, p50 %.0f %%, p99 %.0f %% (medians of %d)\n", "ClusterIP against the Pod, "+what,
 		100*median(rate), 100*median(middle), 100*median(tail), trafficRounds)
 	return nil
-}
-
-// measureWay asks for a while with several clients at once.
-func measureWay(ctx context.Context, url string, kept bool) (way, error) {
-	ctx, cancel := context.WithTimeout(ctx, trafficTime)
-	defer cancel()
-	var mu sync.Mutex
-	var all way
-	var failed error
-	var clients sync.WaitGroup
-	for range trafficClients {
-		clients.Go(func() {
-			transport := &http.Transport{DisableKeepAlives: !kept}
-			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport}
-			var own way
-			for ctx.Err() == nil {
-				took, err := ask(ctx, client, url)
-				if err == nil {
-					own = append(own, took)
-				} else if ctx.Err() == nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, own...)
-		})
-	}
-	clients.Wait()
-	if failed == nil && len(all) == 0 {
-		failed = fmt.Errorf("%s: no answer", url)
-	}
-	slices.Sort(all)
-	return all, failed
-}
-
-func ask(ctx context.Context, client *http.Client, url string) (time.Duration, error) {
-	began := time.Now()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		return 0, err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("%s: %s", url, answer.Status)
-	}
-	return time.Since(began), nil
 }
