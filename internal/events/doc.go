@@ -9,6 +9,6 @@
 // Equal events are counted in one object and floods of similar ones are cut off, by
 // client-go's correlator with upstream's numbers.
 //
-// What waits is lost in a crash, as upstream's is, and beyond [limit] the newest
-// normal events are dropped; upstream drops at 1,000.
+// What waits is lost in a crash, as upstream's is, and beyond [limit] of a type the
+// newest are dropped; upstream drops at 1,000.
 package events

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// limit is how many events may wait. One is about a kilobyte.
+	// limit is how many warnings may wait, and how many normal events. One is about a
+	// kilobyte.
 	limit = 20_000
 	// pace is the wait before each event while others write: 50 a second, which
 	// is what upstream's kubelet may write.
@@ -58,12 +59,13 @@ func New(config Config) *Writer {
 // Take lets an event wait to be written. It never blocks.
 func (w *Writer) Take(event *v1.Event) {
 	w.mu.Lock()
-	switch {
-	case event.Type == v1.EventTypeWarning:
-		w.warnings = append(w.warnings, event)
-	case len(w.normal) < limit:
-		w.normal = append(w.normal, event)
-	default:
+	waiting := &w.normal
+	if event.Type == v1.EventTypeWarning {
+		waiting = &w.warnings
+	}
+	if len(*waiting) < limit {
+		*waiting = append(*waiting, event)
+	} else {
 		w.dropped++
 	}
 	w.mu.Unlock()

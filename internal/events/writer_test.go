@@ -142,9 +142,11 @@ func TestDropsTheNewestBeyondTheLimit(t *testing.T) {
 	for i := range limit + 2 {
 		w.Take(event(v1.EventTypeNormal, "Started", fmt.Sprint(i)))
 	}
-	w.Take(event(v1.EventTypeWarning, "Failed", "web"))
-	if len(w.normal) != limit || w.dropped != 2 || len(w.warnings) != 1 {
-		t.Errorf("%d normal, %d dropped, %d warnings; want %d, 2, 1", len(w.normal), w.dropped, len(w.warnings), limit)
+	for i := range limit + 3 {
+		w.Take(event(v1.EventTypeWarning, "Failed", fmt.Sprint(i)))
+	}
+	if len(w.normal) != limit || len(w.warnings) != limit || w.dropped != 5 {
+		t.Errorf("%d normal, %d warnings, %d dropped; want %d of each, 5 dropped", len(w.normal), len(w.warnings), w.dropped, limit)
 	}
 }
 
