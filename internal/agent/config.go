@@ -30,6 +30,10 @@ type Config struct {
 	ListWatch func(plural string, selector fields.Selector) cache.ListerWatcher
 	Runtime   cri.RuntimeService
 	Images    cri.ImageManagerService
+	// Exits calls exited, which does not block, with the id of each container whose
+	// process has ended, sooner than Runtime tells of it, until ctx or the stream ends.
+	// nil: nothing is told sooner.
+	Exits func(ctx context.Context, exited func(container string)) error
 
 	// DataDir holds the Pods' files (pods/<uid>/…), LogDir their logs. Absolute.
 	DataDir string

@@ -11,7 +11,8 @@
 // waits for anything else in a sleep or a poll.
 //
 // What wakes a worker: an event of its Pod in the API; an event of the runtime
-// about it (a hint: it means "look"); a probe's result; an action that ended; a
+// about it (a hint: it means "look"); the end of a container's process, where
+// that is told sooner ([Config.Exits]); a probe's result; an action that ended; a
 // known time (the end of a back-off or deadline). Behind all that, once a minute,
 // a census of the runtime wakes the workers whose Pods differ from what they
 // remember, and finds sandboxes of Pods that the API does not have.

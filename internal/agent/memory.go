@@ -45,6 +45,7 @@ type pod struct {
 	told         map[string]bool      // notices
 	status       *v1.PodStatus        // the last one generated
 	endSeen      map[string]time.Time // when a container was first seen to have ended, by its ID
+	exited       map[string]bool      // containers whose process is known to have ended, by their ID
 	started      loop.Anchors         // the Pod's StartTime
 	// ends are closed when a container has ended, by its ID.
 	ends map[string]chan struct{}
@@ -61,7 +62,7 @@ func newPod(uid types.UID) *pod {
 	return &pod{
 		uid: uid, images: map[string]podspec.Image{}, failures: map[string]Failure{}, restarts: map[string]Backoff{},
 		pulls: map[string]Backoff{}, flights: map[string]*flight{}, done: map[string]Action{}, probed: map[string]Probed{}, told: map[string]bool{},
-		endSeen: map[string]time.Time{}, ends: map[string]chan struct{}{},
+		endSeen: map[string]time.Time{}, exited: map[string]bool{}, ends: map[string]chan struct{}{},
 	}
 }
 
@@ -100,7 +101,7 @@ func (p *pod) observed(flights map[string]Flight, hostIPs []string, halt bool, a
 		LoggedAttempts: attempts, Refused: p.refused, VolumesReady: p.volumesReady, TornDown: p.tornDown,
 		EndingSince: p.endingSince, LeftAt: p.leftAt, Images: maps.Clone(p.images), Failures: maps.Clone(p.failures),
 		Restarts: maps.Clone(p.restarts), Flights: flights, Probes: maps.Clone(p.probed),
-		Ends: maps.Clone(p.endSeen), Started: p.startedAt(now),
+		Ends: maps.Clone(p.endSeen), Exited: maps.Clone(p.exited), Started: p.startedAt(now),
 	}
 }
 
@@ -126,6 +127,7 @@ func (p *pod) noteContainers(now time.Time) {
 	}
 	maps.DeleteFunc(p.probed, func(id string, _ Probed) bool { return !held[id] })
 	maps.DeleteFunc(p.endSeen, func(id string, _ time.Time) bool { return !held[id] })
+	maps.DeleteFunc(p.exited, func(id string, _ bool) bool { return !held[id] })
 }
 
 // endOf is when a container ended, by the clock of this process where it has seen

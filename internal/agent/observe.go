@@ -46,6 +46,9 @@ type Observed struct {
 	Probes       map[string]Probed  // by container ID
 	// Ends are when containers were seen to have ended, by their ID.
 	Ends map[string]time.Time
+	// Exited are containers whose process has ended, by their ID; the runtime may not
+	// say so yet.
+	Exited map[string]bool
 	// Started is the Pod's StartTime.
 	Started loop.Anchor
 }
@@ -122,6 +125,7 @@ func (o Observed) health() map[string]status.Health {
 		if spec.ReadinessProbe != nil {
 			h.Ready = says(seen.Readiness, before.Ready)
 		}
+		h.Ready = h.Ready && !o.Exited[c.ID]
 		all[c.ID] = h
 	}
 	return all

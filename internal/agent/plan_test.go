@@ -216,6 +216,9 @@ func TestPlanBringsAPodUp(t *testing.T) {
 			{Kind: EnsureImage, Container: "y", Why: "container y needs image y:1"},
 		}, Phase: v1.PodPending, States: creating + ", " + creating + ", " + creating}},
 		{"a Pod that runs is left alone", up(), want{Phase: v1.PodRunning, States: "running", Ready: true}},
+		{"one whose process has ended is not ready, before the runtime says so", with(up(), func(o *Observed) {
+			o.Exited = map[string]bool{o.Runtime.Containers[0].ID: true}
+		}), want{Phase: v1.PodRunning, States: "running"}},
 		{"one that was created and never started is removed", with(fresh(), func(o *Observed) {
 			inBox(o)
 			c := running("web", "c0", "s0")

@@ -53,6 +53,9 @@ func (a *Agent) nameRuntime(ctx context.Context) bool {
 func (a *Agent) watchRuntime(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { a.followEvents(ctx) })
+	if a.cfg.Exits != nil {
+		parts.Go(func() { a.followExits(ctx) })
+	}
 	tick := a.cfg.Clock.NewTicker(resyncPeriod)
 	defer tick.Stop()
 	for {
@@ -69,8 +72,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 }
 
 func (a *Agent) followEvents(ctx context.Context) {
-	wait := minReconnect
-	for ctx.Err() == nil {
+	a.reconnect(ctx, "its events", func(ctx context.Context) error {
 		// The runtime blocks on a reader that is slow: only note and go on.
 		events := make(chan *runtimeapi.ContainerEventResponse, 1000)
 		ended := make(chan error, 1)
@@ -78,22 +80,8 @@ func (a *Agent) followEvents(ctx context.Context) {
 		go func() {
 			ended <- a.cfg.Runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { close(opened) })
 		}()
-		began := a.cfg.Clock.Now()
-		err := a.drain(ctx, events, opened, ended)
-		if ctx.Err() != nil {
-			return
-		}
-		if a.cfg.Clock.Since(began) > maxReconnect {
-			wait = minReconnect
-		}
-		a.cfg.Log.Debug("the runtime's event stream ended; will open it again", "err", err, "wait", wait)
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.cfg.Clock.After(wait):
-		}
-		wait = min(2*wait, maxReconnect)
-	}
+		return a.drain(ctx, events, opened, ended)
+	})
 }
 
 // drain takes events until the stream ends. What happened before it was open is

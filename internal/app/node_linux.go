@@ -25,6 +25,9 @@ func (h *host) startNode(ctx context.Context) error {
 		return err
 	}
 	config.Runtime, config.Images = h.runtime, h.puller
+	if h.supervisor != nil {
+		config.Exits = h.supervisor.Exits
+	}
 	config.DataDir, config.LogDir = p.instance.Path("agent"), p.instance.Path("pod-logs")
 	config.CgroupParent = p.instance.CgroupParent()
 	if p.config.CPUs > 0 {

@@ -1,6 +1,7 @@
 package containerd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"mend/internal/network"
@@ -212,6 +215,43 @@ func TestAKilledContainerdIsStartedAgainAndContainersLive(t *testing.T) {
 			t.Errorf("round %d: the container's process is %d, want the earlier %d", round, got, webPID)
 		}
 		w.get(p.ip, "8080", "/")
+	}
+}
+
+// Commands that were executed in a container end too, and are not told.
+func TestTheEndOfAContainersProcessIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.importBuiltin()
+	told := make(chan string, 10)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(w.context())
+	go func() { ended <- w.sup.Exits(ctx, func(container string) { told <- container }) }()
+	// Containers end until one is told of: nobody says when the stream has begun.
+	killed := map[string]bool{}
+	for i := 0; len(told) == 0; i++ {
+		p := w.runPod(w.sandboxConfig(fmt.Sprintf("one-%d", i)), "mend.local/web:1.0")
+		if _, _, err := w.runtime.ExecSync(w.context(), p.container, []string{"true"}, waitLimit); err != nil {
+			t.Fatal(err)
+		}
+		killed[p.container] = true
+		if err := syscall.Kill(w.pidOf(p.container), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the container to have ended", func() bool {
+			is, err := w.runtime.ContainerStatus(w.context(), p.container, false)
+			return err == nil && is.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		}, nil)
+	}
+	stop()
+	if err := <-ended; status.Code(err) != codes.Canceled {
+		t.Errorf("the stream ended with %v", err)
+	}
+	close(told)
+	for container := range told {
+		if !killed[container] {
+			t.Errorf("told of %s, which was not killed", container)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"mend/internal/agent"
 	"mend/internal/runtime/sim"
 )
 
@@ -107,5 +108,36 @@ func TestTerminationMessage(t *testing.T) {
 	p := w.until("says", "Failed", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
 	if got, want := p.Status.ContainerStatuses[0].State.Terminated.Message, "line one\nline two\n"; got != want {
 		t.Errorf("message %q, want %q", got, want)
+	}
+}
+
+// A process has ended some time before the runtime has cleared it away and says so.
+func TestAContainerWhoseProcessHasEndedIsNotReadyAtOnce(t *testing.T) {
+	ends := make(chan string)
+	w := newWorldWith(t, func(c *agent.Config) {
+		c.Exits = func(ctx context.Context, exited func(string)) error {
+			for {
+				select {
+				case container := <-ends:
+					exited(container)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+	})
+	w.create(pod("a"))
+	w.create(pod("b"))
+	w.until("b", "to be ready", podutil.IsPodReady)
+	p := w.until("a", "to be ready", podutil.IsPodReady)
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	ends <- "nobody's"
+	ends <- id
+	p = w.until("a", "not to be ready", func(p *v1.Pod) bool { return !podutil.IsPodReady(p) })
+	if c := p.Status.ContainerStatuses[0]; c.State.Running == nil || c.RestartCount != 0 {
+		t.Errorf("the runtime says that the container runs; its status is %+v", c)
+	}
+	if b, err := w.get("b"); err != nil || !podutil.IsPodReady(b) {
+		t.Errorf("the other Pod is %+v (%v)", b.Status, err)
 	}
 }
