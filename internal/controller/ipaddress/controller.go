@@ -61,7 +61,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 		client: env.Client, services: services.Lister(), records: networking.IPAddresses().Lister(), cidrs: networking.ServiceCIDRs().Lister(),
 		events: env.Events, clock: env.Clock, log: env.Log.With("loop", Name),
 	}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	if _, err := services.Informer().AddEventHandler(c.serviceEvents(l)); err != nil {
 		return nil, err
 	}

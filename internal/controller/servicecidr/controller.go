@@ -54,7 +54,7 @@ func build(env loop.Env, ranges []string) (*loop.Loop, error) {
 		client: env.Client, cidrs: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister(),
 		ranges: ranges, clock: env.Clock, log: env.Log.With("loop", Name),
 	}
-	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log})
+	l := loop.New(loop.Options{Name: Name, Reconciler: c, Workers: 1, Clock: env.Clock, Log: env.Log, Drive: env.Drive})
 	wake := func(obj any) {
 		if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 			l.Add(key.Name)
