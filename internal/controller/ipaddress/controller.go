@@ -124,8 +124,10 @@ func (c *controller) recordEvents(l *loop.Loop) cache.ResourceEventHandler {
 // Sync looks at the Service or IPAddress named key.
 func (c *controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	if name, isRecord := strings.CutPrefix(key, recordPrefix); isRecord {
-		r, s := c.observeRecord(name)
-		p := planRecord(r, s, c.clock.Now())
+		r, p, err := c.lookAtRecord(ctx, name)
+		if err != nil {
+			return time.Time{}, err
+		}
 		return p.Recheck, c.apply(ctx, r, p)
 	}
 	s, p, err := c.lookAtService(ctx, strings.TrimPrefix(key, servicePrefix))
@@ -143,20 +145,42 @@ func (c *controller) lookAtService(ctx context.Context, key string) (*v1.Service
 	if err != nil || s == nil {
 		return nil, Plan{}, err
 	}
-	if p := planService(s, claims, ranges); len(p.Actions) == 0 {
+	if p := planService(s, claims, ranges, c.clock.Now()); len(p.Actions) == 0 {
 		return s, p, nil
 	}
-	live, err := c.client.CoreV1().Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, Plan{}, nil
-	}
-	if err != nil {
-		return nil, Plan{}, fmt.Errorf("read Service %s: %w", key, err)
+	live, err := c.readService(ctx, s.Namespace, s.Name)
+	if err != nil || live == nil {
+		return nil, Plan{}, err
 	}
 	if claims, err = c.readClaims(ctx, live); err != nil {
 		return nil, Plan{}, err
 	}
-	return live, planService(live, claims, ranges), nil
+	return live, c.untilSeen(planService(live, claims, ranges, c.clock.Now())), nil
+}
+
+// lookAtRecord plans a second time with the Service that the server has, if the IPAddress
+// seems to be in nobody's use: a cache that is behind does not know a new Service, and an
+// IPAddress may seem old as soon as the clock is set forward.
+func (c *controller) lookAtRecord(ctx context.Context, name string) (*networkingv1.IPAddress, Plan, error) {
+	r, s := c.observeRecord(name)
+	p := planRecord(r, s, c.clock.Now())
+	if len(p.Actions) == 0 || !refersToService(r) {
+		return r, p, nil
+	}
+	live, err := c.readService(ctx, r.Spec.ParentRef.Namespace, r.Spec.ParentRef.Name)
+	if err != nil {
+		return nil, Plan{}, err
+	}
+	return r, c.untilSeen(planRecord(r, live, c.clock.Now())), nil
+}
+
+// untilSeen has a plan that was made with what the server has looked at again, until the
+// view agrees: what is deleted before the view shows it is told by no event.
+func (c *controller) untilSeen(p Plan) Plan {
+	if p.Recheck.IsZero() {
+		p.Recheck = c.clock.Now().Add(time.Second)
+	}
+	return p
 }
 
 // apply stops at the first failure. Events tell what was done.

@@ -11,15 +11,21 @@
 //	|---------|-----------|----------------------------------------------------------------|------------------------|
 //	| Service | unsaid    | no IPAddress for one of its addresses                          | Create, and an event   |
 //	| Service | wrong     | the IPAddress has a wrong reference or labels                  | Delete, Create         |
-//	| Service | doubled   | the IPAddress is another Service's, which has the address too  | an event               |
-//	| Service | outside   | the address is in no ServiceCIDR                               | an event               |
+//	| Service | misnamed  | the IPAddress is another Service's, which has not the address  | look again             |
+//	| Service | doubled   | the IPAddress is another Service's, which has the address too  | an event, look again   |
+//	| Service | outside   | the address is in no ServiceCIDR                               | an event, look again   |
 //	| address | foreign   | not made for Services                                          | nothing                |
 //	| address | misled    | does not refer to a Service                                    | Delete, and an event   |
 //	| address | early     | of a Service that is not there, or has not the address (yet)   | look again in time     |
 //	| address | leaked    | the same after 60 s, or 5 s if the Service is there            | Delete, and an event   |
 //
-// Messages and periods are upstream's (ipallocator/controller/repairip.go). An address that
+// Before anything is written, Services are read from the server: what only seems wrong in a
+// view that is behind stays, and is looked at again until the view agrees. An address that
 // has no IPAddress for a moment is not given away: the API server remembers it.
+//
+// Messages and periods are upstream's (ipallocator/controller/repairip.go). Upstream looks at
+// all Services every three minutes; here it is those whose address is doubled or outside: the
+// other Service may end, the range may come.
 //
 // # Reads, writes, neighbours
 //

@@ -44,15 +44,39 @@ func (c *controller) readClaims(ctx context.Context, s *v1.Service) ([]Claim, er
 		claim := Claim{Address: ip}
 		if ip != v1.ClusterIPNone {
 			r, err := c.client.NetworkingV1().IPAddresses().Get(ctx, recordName(ip), metav1.GetOptions{})
-			if err == nil {
-				claim.Record, claim.Named = r, c.named(r)
-			} else if !apierrors.IsNotFound(err) {
+			switch {
+			case err == nil:
+				claim.Record = r
+				if claim.Named, err = c.readNamed(ctx, r); err != nil {
+					return nil, err
+				}
+			case !apierrors.IsNotFound(err):
 				return nil, fmt.Errorf("read IPAddress %s: %w", ip, err)
 			}
 		}
 		claims = append(claims, claim)
 	}
 	return claims, nil
+}
+
+// readNamed is what the server has of the Service that an IPAddress refers to.
+func (c *controller) readNamed(ctx context.Context, r *networkingv1.IPAddress) (*v1.Service, error) {
+	if !refersToService(r) {
+		return nil, nil
+	}
+	return c.readService(ctx, r.Spec.ParentRef.Namespace, r.Spec.ParentRef.Name)
+}
+
+// readService returns nil for a Service that the server has not.
+func (c *controller) readService(ctx context.Context, namespace, name string) (*v1.Service, error) {
+	s, err := c.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Service %s/%s: %w", namespace, name, err)
+	}
+	return s, nil
 }
 
 // observeRecord returns an IPAddress and its Service, nil for what is not there.

@@ -21,6 +21,9 @@ const (
 	// settledAfter is the same where the Service is there: it may be just getting the
 	// address, or a second create of it is being taken back.
 	settledAfter = 5 * time.Second
+	// lookAgain is upstream's repairLoopInterval: when a Service is looked at again whose
+	// address cannot be put right for now. No event of its own says when it can.
+	lookAgain = 3 * time.Minute
 )
 
 // Claim is one address of a Service.
@@ -49,40 +52,49 @@ type Plan struct {
 }
 
 // planService decides about the addresses of a Service.
-func planService(s *v1.Service, claims []Claim, ranges []netip.Prefix) Plan {
+func planService(s *v1.Service, claims []Claim, ranges []netip.Prefix, now time.Time) Plan {
 	var p Plan
 	for _, c := range claims {
 		a, err := netip.ParseAddr(c.Address)
 		if err != nil {
 			continue // "None"
 		}
-		if action, needed := planClaim(s, c, a, ranges); needed {
+		action, again := planClaim(s, c, a, ranges)
+		if action != (Action{}) {
 			p.Actions = append(p.Actions, action)
+		}
+		if at := now.Add(again); again > 0 && (p.Recheck.IsZero() || at.Before(p.Recheck)) {
+			p.Recheck = at
 		}
 	}
 	return p
 }
 
-func planClaim(s *v1.Service, c Claim, a netip.Addr, ranges []netip.Prefix) (Action, bool) {
+// planClaim returns the zero Action if nothing is to be done, and after how long to look
+// again although nothing changed; 0: not at all.
+func planClaim(s *v1.Service, c Claim, a netip.Addr, ranges []netip.Prefix) (Action, time.Duration) {
 	family := familyOf(a)
 	wrong := &Note{"ClusterIPNotAllocated", fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, a, s.Namespace, s.Name)}
+	again := time.Duration(0)
 	switch {
 	case !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return servicecidr.PrefixContainsIP(r, a) }):
-		return Action{Note: &Note{"ClusterIPOutOfRange", fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, a)}}, true
+		return Action{Note: &Note{"ClusterIPOutOfRange", fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, a)}}, lookAgain
 	case c.Record == nil:
-		return Action{Create: newRecord(a, s), Note: &Note{"ClusterIPNotAllocated", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing", family, a)}}, true
+		return Action{Create: newRecord(a, s), Note: &Note{"ClusterIPNotAllocated", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing", family, a)}}, 0
 	case !refersToService(c.Record):
-		return Action{Delete: c.Record, Create: newRecord(a, s), Note: wrong}, true
+		return Action{Delete: c.Record, Create: newRecord(a, s), Note: wrong}, 0
 	case refersTo(c.Record, s):
 	case c.Named == nil:
-		return Action{Delete: c.Record, Create: newRecord(a, s), Note: wrong}, true
+		return Action{Delete: c.Record, Create: newRecord(a, s), Note: wrong}, 0
 	case hasAddress(c.Named, a.String()):
-		return Action{Note: &Note{"ClusterIPAlreadyAllocated", fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, a)}}, true
+		return Action{Note: &Note{"ClusterIPAlreadyAllocated", fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, a)}}, lookAgain
+	default:
+		again = settledAfter // it goes by its own key, which does not wake this Service
 	}
 	if !isLabelled(c.Record, family) {
-		return Action{Delete: c.Record, Create: newRecord(a, s)}, true
+		return Action{Delete: c.Record, Create: newRecord(a, s)}, 0
 	}
-	return Action{}, false
+	return Action{}, again
 }
 
 // planRecord decides about an IPAddress and the Service that it refers to, or nil.

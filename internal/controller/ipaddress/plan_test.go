@@ -58,16 +58,18 @@ func TestPlanService(t *testing.T) {
 			Plan{Actions: []Action{{Delete: made("10.7.0.5", "web", podRef), Create: made("10.7.0.5", "web"), Note: wrong}}}},
 		{"one of a Service that is gone is made anew", []Claim{{"10.7.0.5", made("10.7.0.5", "gone"), nil}},
 			Plan{Actions: []Action{{Delete: made("10.7.0.5", "gone"), Create: made("10.7.0.5", "web"), Note: wrong}}}},
-		{"one of another Service with the address stays, and both are told", []Claim{{"10.7.0.5", made("10.7.0.5", "other"), other}},
-			Plan{Actions: []Action{{Note: &Note{"ClusterIPAlreadyAllocated", "Cluster IP [IPv4]:10.7.0.5 was assigned to multiple services; please recreate service"}}}}},
+		{"one of another Service with the address stays, is told and looked at again", []Claim{{"10.7.0.5", made("10.7.0.5", "other"), other}},
+			Plan{Actions: []Action{{Note: &Note{"ClusterIPAlreadyAllocated", "Cluster IP [IPv4]:10.7.0.5 was assigned to multiple services; please recreate service"}}}, Recheck: now.Add(3 * time.Minute)}},
+		{"one of another Service, which has not the address, goes by itself; then this one is looked at again",
+			[]Claim{{"10.7.0.5", made("10.7.0.5", "other"), service("other", "10.7.0.6")}}, Plan{Recheck: now.Add(5 * time.Second)}},
 		{"one without labels is made anew", []Claim{{"10.7.0.5", made("10.7.0.5", "web", unlabelled), web}},
 			Plan{Actions: []Action{{Delete: made("10.7.0.5", "web", unlabelled), Create: made("10.7.0.5", "web")}}}},
-		{"an address outside all ranges is told", []Claim{{Address: "10.8.0.5"}},
-			Plan{Actions: []Action{{Note: &Note{"ClusterIPOutOfRange", "Cluster IP [IPv4]: 10.8.0.5 is not within any configured Service CIDR; please recreate service"}}}}},
+		{"an address outside all ranges is told, and looked at again", []Claim{{Address: "10.8.0.5"}},
+			Plan{Actions: []Action{{Note: &Note{"ClusterIPOutOfRange", "Cluster IP [IPv4]: 10.8.0.5 is not within any configured Service CIDR; please recreate service"}}}, Recheck: now.Add(3 * time.Minute)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, planService(web, tt.claims, ranges)); diff != "" {
+			if diff := cmp.Diff(tt.want, planService(web, tt.claims, ranges, now)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
 		})
