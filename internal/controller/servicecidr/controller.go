@@ -76,7 +76,11 @@ func build(env loop.Env, ranges []string) (*loop.Loop, error) {
 			c.leaving(&a, l.Add)
 		}
 	}
-	_, err := networking.IPAddresses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: byAddress, DeleteFunc: byAddress})
+	_, err := networking.IPAddresses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    byAddress,
+		UpdateFunc: func(_, obj any) { byAddress(obj) }, // it may not be a Service's any more
+		DeleteFunc: byAddress,
+	})
 	if len(ranges) > 0 {
 		l.Add(defaultName)
 	}
@@ -158,5 +162,8 @@ func (c *controller) apply(ctx context.Context, p Plan) error {
 		return fmt.Errorf("write a ServiceCIDR (%s): %w", p.Why, err)
 	}
 	c.log.Debug("wrote a ServiceCIDR", "why", p.Why)
+	if p.Create != nil {
+		return loop.ErrStale // what is deleted before the view shows it is told by no event
+	}
 	return nil
 }
