@@ -54,5 +54,10 @@ func (c *controller) Sync(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return time.Time{}, c.apply(ctx, key, o, plan(o))
+	err = c.apply(ctx, key, o, plan(o))
+	if err == nil && !c.writes.CaughtUp(key) {
+		// What is deleted before the view shows it is told by no event.
+		err = loop.ErrStale
+	}
+	return time.Time{}, err
 }
