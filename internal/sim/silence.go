@@ -77,9 +77,14 @@ func (w *world) renew(name string) {
 	if !ok {
 		return
 	}
-	now := metav1.NewMicroTime(w.clock.Now())
-	change(w.api, leases, lease, false, func(l *coordination.Lease) { l.Spec.RenewTime = &now })
 	w.silences.heard[name] = w.clock.passed
+	now := metav1.NewMicroTime(w.clock.Now())
+	if lease.Spec.RenewTime != nil && lease.Spec.RenewTime.Equal(&now) {
+		return
+	}
+	next := clone(lease)
+	next.Spec.RenewTime = &now
+	w.api.put(leases, next) // not by way of an update, whose comparison was a fifth of all runs
 }
 
 // agentsRenew is what agents do as time goes by: they renew their Leases, and
