@@ -10,6 +10,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,16 +38,20 @@ const (
 	services       resource = "services"
 	endpointSlices resource = "endpointslices"
 	endpointsRes   resource = "endpoints"
+	// Only in seeds where Services have addresses.
+	serviceCIDRs resource = "servicecidrs"
+	ipAddresses  resource = "ipaddresses"
 )
 
 // resources are watched in every seed, namespaceKinds only where namespaces come
-// and go, serviceKinds only where there are Services. These and the Leases are all
-// there is.
+// and go, serviceKinds only where there are Services, addressKinds only where those
+// have addresses. These and the Leases are all there is.
 var (
 	resources      = []resource{deployments, replicaSets, pods, nodes}
 	namespaceKinds = []resource{namespaces, serviceAccounts, configMaps}
 	serviceKinds   = []resource{services, endpointSlices, endpointsRes}
-	everything     = slices.Concat(resources, []resource{leases}, namespaceKinds, serviceKinds)
+	addressKinds   = []resource{serviceCIDRs, ipAddresses}
+	everything     = slices.Concat(resources, []resource{leases}, namespaceKinds, serviceKinds, addressKinds)
 )
 
 // object is a stored object. Once stored it is never changed: whoever wants
@@ -125,6 +130,8 @@ func group(res resource) schema.GroupResource {
 		return schema.GroupResource{Group: "apps", Resource: string(res)}
 	case endpointSlices:
 		return schema.GroupResource{Group: discovery.GroupName, Resource: string(res)}
+	case serviceCIDRs, ipAddresses:
+		return schema.GroupResource{Group: networking.GroupName, Resource: string(res)}
 	}
 	return schema.GroupResource{Resource: string(res)}
 }
@@ -320,6 +327,15 @@ func keepOther(old, next object, status bool) bool {
 		}
 	case *v1.Service:
 		if o := old.(*v1.Service); status {
+			n.Spec = o.Spec
+		} else {
+			n.Status = o.Status
+			if n.Spec.Type != v1.ServiceTypeLoadBalancer {
+				n.Status.LoadBalancer = v1.LoadBalancerStatus{}
+			}
+		}
+	case *networking.ServiceCIDR:
+		if o := old.(*networking.ServiceCIDR); status {
 			n.Spec = o.Spec
 		} else {
 			n.Status = o.Status

@@ -2,9 +2,11 @@
 //
 // The plan, apply and observe code of Deployment, ReplicaSet, scheduler, garbage
 // collection, Pod collection, node health and taint eviction, of the loops that fill
-// and end namespaces, and of those that keep EndpointSlices and Endpoints, is the
-// shipped one; it is built as app builds it, but driven by hand (see
-// [mend/internal/loop.Drive]).
+// and end namespaces, of those that keep EndpointSlices, Endpoints and the slices that
+// mirror them, of load balancers and of Services' ranges and addresses is the shipped
+// one; it is built as app builds it, but driven by hand (see
+// [mend/internal/loop.Drive]). Of the loops that app lists one is missing: apiservice,
+// whose three objects have fixed contents that no other loop or user here has to do with.
 // What surrounds it is made here: an API in memory with the rules that the loops
 // build on (resourceVersions, UIDs, preconditions, generations, finalizers, graceful
 // deletion, status subresources), watches that lag, repeat and start over, clocks,
@@ -18,14 +20,16 @@
 // clock jumps in both directions, or else, in a third of the seeds, agents that fall
 // silent and are heard again (silence.go); in half of the seeds, namespaces that
 // come and go, and creates that take effect after their namespace began to end
-// (namespaces.go), and in half of them Services (services.go); users, the agent and other loops acting between any two requests
-// of a sync.
+// (namespaces.go), and in half of them Services (services.go), in half of which each
+// load balancers (balancers.go), Endpoints written by hand (mirrors.go) and addresses
+// (addresses.go); what a loop has just made, deleted while its watch starts over; users,
+// the agent and other loops acting between any two requests of a sync.
 //
 // # What is checked
 //
-// After every write: see ledger.go. Once faults stop: everything converges within
-// a bound (settle.go), and then, through timers, repeated events and a restart,
-// no loop writes anything any more.
+// After every write: see ledger.go, and the judges of each part. Once faults stop:
+// everything converges within a bound (settle.go), and then, through timers, repeated
+// events and a restart, no loop writes anything any more.
 //
 // # Repeatability
 //

@@ -2,12 +2,14 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	apps "k8s.io/api/apps/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
@@ -16,6 +18,7 @@ import (
 	informerscore "k8s.io/client-go/informers/core"
 	informersdiscovery "k8s.io/client-go/informers/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
+	informersnetworking "k8s.io/client-go/informers/networking"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -61,6 +64,38 @@ func (s *stream) relist() {
 	s.at, s.listed = len(s.api.log[s.res]), true
 	s.sink.replace(s.api.all(s.res), strconv.Itoa(s.api.revs))
 }
+
+// made is what a loop has created.
+type made struct {
+	res resource
+	obj object
+}
+
+// vanish lets somebody delete what a loop has just created, while the watch of its kind
+// starts over: no event tells of either. The last time is once faults have stopped, since
+// until then something else mostly wakes the loop.
+func (l *life) vanish(all []made) {
+	w := l.w
+	for _, m := range all {
+		if !w.faults && !w.lastFault || !w.profile.lag || !w.profile.isBusy() || !slices.Contains(vanishing, m.res) || w.rng.IntN(4) > 0 {
+			continue
+		}
+		w.lastFault = false
+		if now := w.api.objects[m.res][keyOf(m.obj)]; now == nil || now.GetUID() != m.obj.GetUID() {
+			continue
+		}
+		w.note("user deletes %s %s, and its watch starts over", m.res, keyOf(m.obj))
+		w.slicesKnown = false
+		must(w.api.delete(m.res, keyOf(m.obj), metav1.DeleteOptions{}))
+		for _, s := range l.streams {
+			if s.sink == l.factory.of[m.res] {
+				s.relist()
+			}
+		}
+	}
+}
+
+var vanishing = []resource{endpointSlices, endpointsRes, serviceCIDRs, ipAddresses}
 
 // informer is a shared informer that its stream feeds, in the caller's goroutine.
 type informer struct {
@@ -179,7 +214,10 @@ func (f *factory) Coordination() informerscoordination.Interface {
 	return informerscoordination.New(f, "", nil)
 }
 func (f *factory) Discovery() informersdiscovery.Interface { return informersdiscovery.New(f, "", nil) }
-func (f *factory) InformerName() *cache.InformerName       { return nil }
+func (f *factory) Networking() informersnetworking.Interface {
+	return informersnetworking.New(f, "", nil)
+}
+func (f *factory) InformerName() *cache.InformerName { return nil }
 func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch obj.(type) {
 	case *apps.Deployment:
@@ -204,6 +242,10 @@ func (f *factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 		return f.of[endpointsRes]
 	case *discovery.EndpointSlice:
 		return f.of[endpointSlices]
+	case *networking.ServiceCIDR:
+		return f.of[serviceCIDRs]
+	case *networking.IPAddress:
+		return f.of[ipAddresses]
 	}
 	return f.other
 }

@@ -31,6 +31,8 @@ type ledger struct {
 	// to be given when each was gone. What is made later for an owner that a cache
 	// still shows is no orphan but garbage.
 	orphaned map[types.UID]types.UID
+	// reowned are orphans that a loop gave back to an owner that only its cache had.
+	reowned map[types.UID]bool
 	// extra are the ReplicaSets that may have more Pods than they ask for, because
 	// the answer to a create was lost.
 	extra map[types.UID]bool
@@ -43,7 +45,7 @@ type account struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]types.UID{}, extra: map[types.UID]bool{}}
+	return &ledger{w: w, accounts: map[types.UID]*account{}, orphaned: map[types.UID]types.UID{}, reowned: map[types.UID]bool{}, extra: map[types.UID]bool{}}
 }
 
 // bounds are the floor and ceiling that the spec asks for. Recreate has none.
@@ -73,6 +75,7 @@ func (l *ledger) changed(res resource, before, after object) {
 			l.orphaned[before.GetUID()] = l.w.api.lastUID()
 		}
 	}
+	l.noteReowned(before, after)
 	switch res {
 	case deployments:
 		l.deploymentChanged(before, after)
@@ -80,7 +83,7 @@ func (l *ledger) changed(res resource, before, after object) {
 		l.podChanged(before, after)
 	case replicaSets:
 		l.replicaSetChanged(before, after)
-	case nodes, leases, namespaces, serviceAccounts, configMaps, services, endpointSlices, endpointsRes:
+	case nodes, leases, namespaces, serviceAccounts, configMaps, services, endpointSlices, endpointsRes, serviceCIDRs, ipAddresses:
 	}
 }
 
@@ -286,11 +289,9 @@ func (w *world) judge(s *syncing, r request) {
 		return
 	}
 	target := w.api.objects[r.res][r.key]
-	w.targetServed = false
-	if pod, ok := target.(*v1.Pod); ok {
-		if _, rs := w.ledger.accountOf(pod); rs != nil {
-			w.targetServed = w.isAvailable(pod, rs)
-		}
+	w.targetServed = w.isServing(target)
+	if s.judge != nil {
+		s.judge(r, target)
 	}
 	switch s.loop {
 	case "replicaset", "deployment":
@@ -311,6 +312,16 @@ func (w *world) judge(s *syncing, r request) {
 	if r.obj != nil && controllers(r.obj) > 1 {
 		w.breach("%s gives %s two controllers", s.loop, r.key)
 	}
+}
+
+// isServing says whether the target is an available Pod of a ReplicaSet.
+func (w *world) isServing(target object) bool {
+	pod, ok := target.(*v1.Pod)
+	if !ok {
+		return false
+	}
+	_, rs := w.ledger.accountOf(pod)
+	return rs != nil && w.isAvailable(pod, rs)
 }
 
 // judgeOwner checks that a loop touches what is its own, or nobody's, and only
@@ -357,7 +368,7 @@ func (w *world) judgeGarbage(o object) {
 			!slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)) {
 			w.mayBreach = "collects " + keyOf(o) + " of " + ref.Name + ", which is there"
 		}
-		if last, was := w.ledger.orphaned[ref.UID]; was && o.GetUID() <= last {
+		if last, was := w.ledger.orphaned[ref.UID]; was && o.GetUID() <= last && !w.ledger.reowned[o.GetUID()] {
 			w.mayBreach = "collects " + keyOf(o) + ", which its owner orphaned"
 		}
 	}

@@ -19,13 +19,17 @@ import (
 	"mend/internal/controller/deployment"
 	"mend/internal/controller/endpoints"
 	"mend/internal/controller/endpoints/endpointslice"
+	"mend/internal/controller/endpoints/mirror"
 	"mend/internal/controller/garbage"
+	"mend/internal/controller/ipaddress"
+	"mend/internal/controller/loadbalancer"
 	"mend/internal/controller/namespace"
 	"mend/internal/controller/nodehealth"
 	"mend/internal/controller/podgc"
 	"mend/internal/controller/replicaset"
 	"mend/internal/controller/rootca"
 	"mend/internal/controller/serviceaccount"
+	"mend/internal/controller/servicecidr"
 	"mend/internal/controller/tainteviction"
 	"mend/internal/loop"
 	"mend/internal/scheduler"
@@ -45,6 +49,11 @@ var kinds = []garbage.Kind{
 var kindsOfServices = []garbage.Kind{
 	{Resource: schema.GroupVersionResource{Group: discovery.GroupName, Version: "v1", Resource: "endpointslices"}, Kind: "EndpointSlice", Namespaced: true},
 	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Namespaced: true},
+}
+
+// kindsOfMirrors are served too where Endpoints are mirrored: they own slices.
+var kindsOfMirrors = []garbage.Kind{
+	{Resource: schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}, Kind: "Endpoints", Namespaced: true},
 }
 
 // life is one process of mend, from its start to its death: the loops, their
@@ -69,7 +78,11 @@ type syncing struct {
 	loop, key string
 	owner     object // the ReplicaSet or Deployment of the key, as the cache had it at the start; nil: none
 	seen      *sight // of the Service of the key, at the start
-	ownerWas  bool   // in truth, that owner was there and not being deleted at the start
+	made      []made
+	// judge checks a write against what the caches showed at the start; nil: nothing to
+	// check it against.
+	judge    func(r request, target object)
+	ownerWas bool // in truth, that owner was there and not being deleted at the start
 }
 
 // begin starts a process: loops built, informers listed.
@@ -86,23 +99,8 @@ func (w *world) begin() {
 			return queues[name]
 		}},
 	}
-	declared := []loop.Declaration{deployment.Declaration(), replicaset.Declaration(nil), scheduler.Declaration(), podgc.Declaration()}
-	watched := resources
-	if w.profile.silence {
-		declared = append(declared, nodehealth.Declaration(), tainteviction.Declaration())
-		watched = append([]resource{leases}, watched...)
-		w.silences.turned = false
-	}
-	if w.profile.namespaces {
-		declared = append(declared, namespace.SystemDeclaration(), serviceaccount.Declaration(), rootca.Declaration([]byte(rootCA)))
-		watched = slices.Concat(watched, namespaceKinds)
-	}
-	served := kinds
-	if w.profile.services {
-		declared = append(declared, endpointslice.Declaration(), endpoints.Declaration())
-		watched = slices.Concat(watched, serviceKinds)
-		served = slices.Concat(served, kindsOfServices)
-	}
+	declared, watched, served := w.parts()
+	w.silences.turned = false
 	for _, d := range declared {
 		made, err := d.Build(env)
 		must(err)
@@ -125,6 +123,38 @@ func (w *world) begin() {
 			api: w.api, res: resource(kind.Resource.Resource), sink: metadataFeed{gc.Feeds[kind.Resource]},
 		})
 	}
+}
+
+// parts are the loops that a run has, the kinds that their informers watch and those
+// that garbage collection finds served.
+func (w *world) parts() (declared []loop.Declaration, watched []resource, served []garbage.Kind) {
+	declared = []loop.Declaration{deployment.Declaration(), replicaset.Declaration(nil), scheduler.Declaration(), podgc.Declaration()}
+	watched, served = resources, kinds
+	if w.profile.silence {
+		declared = append(declared, nodehealth.Declaration(), tainteviction.Declaration())
+		watched = append([]resource{leases}, watched...)
+	}
+	if w.profile.namespaces {
+		declared = append(declared, namespace.SystemDeclaration(), serviceaccount.Declaration(), rootca.Declaration([]byte(rootCA)))
+		watched = slices.Concat(watched, namespaceKinds)
+	}
+	if w.profile.services {
+		declared = append(declared, endpointslice.Declaration(), endpoints.Declaration())
+		watched = slices.Concat(watched, serviceKinds)
+		served = slices.Concat(served, kindsOfServices)
+	}
+	if w.profile.balancers {
+		declared = append(declared, loadbalancer.Declaration(reservedPort))
+	}
+	if w.profile.mirrors {
+		declared = append(declared, mirror.Declaration())
+		served = slices.Concat(served, kindsOfMirrors)
+	}
+	if w.profile.addresses {
+		declared = append(declared, servicecidr.Declaration(defaultRange), ipaddress.Declaration())
+		watched = slices.Concat(watched, addressKinds)
+	}
+	return declared, watched, served
 }
 
 // crash ends the process, in the middle of whatever it does, and starts the next
@@ -167,6 +197,14 @@ func (l *life) step(t task) {
 		s.owner = l.cached(replicaSets, t.key)
 	case "endpointslice", "endpoints":
 		s.seen = l.seen(t.key)
+	case "loadbalancer":
+		s.judge = l.judgeBalancer(t.key)
+	case "endpointslicemirror":
+		s.judge = l.judgeMirror(t.key)
+	case "servicecidr":
+		s.judge = l.judgeRange(t.key)
+	case "ipaddress":
+		s.judge = l.judgeRecord()
 	}
 	s.ownerWas = s.owner != nil && l.w.lives(s.owner)
 	if l.w.isTraced() {
@@ -180,6 +218,9 @@ func (l *life) step(t task) {
 		l.w.breach("%s panics on %s", s.loop, s.key)
 	}
 	l.syncs = l.syncs[:len(l.syncs)-1]
+	if l.ctx.Err() == nil {
+		l.vanish(s.made)
+	}
 }
 
 func (l *life) cached(res resource, key string) object {
@@ -265,6 +306,9 @@ func (l *life) call(ctx context.Context, r request, do func(*api) (object, error
 		w.writes++
 		w.noteCall(s, r, err)
 		w.judged(s, r, o, err, w.api.revs > before)
+		if r.verb == "create" && o != nil {
+			s.made = append(s.made, made{r.res, o})
+		}
 	}
 	switch fault {
 	case crashAfter:

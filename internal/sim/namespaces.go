@@ -150,6 +150,12 @@ func (w *world) letGo() bool {
 	return ok
 }
 
+// isEnding says whether a namespace takes nothing more, such as what is missing there.
+func (w *world) isEnding(ns string) bool {
+	n := w.api.objects[namespaces][ns]
+	return n != nil && !undeleted(n)
+}
+
 func isHeldByOthers(n *v1.Namespace) bool { return slices.Contains(n.Spec.Finalizers, hold) }
 
 func (w *world) deleteAccount() bool {
@@ -227,13 +233,21 @@ func (w *world) land(now bool) {
 		return
 	}
 	for _, l := range w.late {
-		if w.api.objects[namespaces][l.obj.GetNamespace()] == nil {
+		if ns := l.obj.GetNamespace(); w.profile.namespaces && ns != "" && w.api.objects[namespaces][ns] == nil {
 			w.breach("%s %s was let in and lands in a namespace that is gone", l.res, keyOf(l.obj))
 		}
-		_, err := w.api.admitted(l.res, l.obj)
+		err := w.store(l)
 		w.note("the create of %s %s lands: %v", l.res, keyOf(l.obj), err)
 	}
 	w.late = nil
+}
+
+func (w *world) store(l late) error {
+	if s, ok := l.obj.(*v1.Service); ok {
+		return w.storeAddressed(s)
+	}
+	_, err := w.api.admitted(l.res, l.obj)
+	return err
 }
 
 // namespaceChanged checks what the loop that ends namespaces has done.

@@ -7,10 +7,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -23,6 +25,23 @@ type discoveryV1 struct {
 
 func (d discoveryV1) EndpointSlices(ns string) discoveryclient.EndpointSliceInterface {
 	return sliceClient{typed: typed[*discovery.EndpointSlice]{d.life, endpointSlices, ns}}
+}
+
+func (c client) NetworkingV1() networkingclient.NetworkingV1Interface {
+	return networkingV1{life: c.life}
+}
+
+type networkingV1 struct {
+	networkingclient.NetworkingV1Interface
+	life *life
+}
+
+func (n networkingV1) ServiceCIDRs() networkingclient.ServiceCIDRInterface {
+	return rangeClient{typed: typed[*networking.ServiceCIDR]{n.life, serviceCIDRs, ""}}
+}
+
+func (n networkingV1) IPAddresses() networkingclient.IPAddressInterface {
+	return recordClient{typed: typed[*networking.IPAddress]{n.life, ipAddresses, ""}}
 }
 
 func (c coreV1) Services(ns string) coreclient.ServiceInterface {
@@ -39,7 +58,21 @@ type (
 	restOfSlices    struct {
 		discoveryclient.EndpointSliceInterface
 	}
+	restOfRanges struct {
+		networkingclient.ServiceCIDRInterface
+	}
+	restOfRecords struct {
+		networkingclient.IPAddressInterface
+	}
 
+	rangeClient struct {
+		typed[*networking.ServiceCIDR]
+		restOfRanges
+	}
+	recordClient struct {
+		typed[*networking.IPAddress]
+		restOfRecords
+	}
 	serviceClient struct {
 		typed[*v1.Service]
 		restOfServices

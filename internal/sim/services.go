@@ -50,11 +50,22 @@ func (w *world) makeService() bool {
 			PublishNotReadyAddresses: w.rng.IntN(4) == 0,
 		},
 	}
-	if _, err := w.api.create(services, s); err != nil {
+	if w.profile.balancers && w.rng.IntN(2) == 0 {
+		w.mayBalance(s)
+	}
+	if !w.createService(s) {
 		return false
 	}
-	w.note("user creates Service %s: %s", keyOf(s), serviceText(s))
+	w.note("user creates Service %s: %s, %s", keyOf(s), serviceText(s), balancerText(s))
 	return true
+}
+
+func (w *world) createService(s *v1.Service) bool {
+	if w.profile.addresses {
+		return w.createAddressed(s)
+	}
+	_, err := w.api.create(services, s)
+	return err == nil
 }
 
 func serviceText(s *v1.Service) string {
@@ -252,6 +263,20 @@ func (s *sight) addresses() map[member]bool {
 	return all
 }
 
+// noteReowned: the loop of slices writes the owner anew, and may still see one that has
+// let go of them and is gone.
+func (l *ledger) noteReowned(before, after object) {
+	slice, ok := after.(*discovery.EndpointSlice)
+	if !ok || before == nil || len(before.GetOwnerReferences()) > 0 {
+		return
+	}
+	for _, ref := range slice.OwnerReferences {
+		if _, was := l.orphaned[ref.UID]; was {
+			l.reowned[slice.UID] = true
+		}
+	}
+}
+
 func membersOf(slice *discovery.EndpointSlice) []member {
 	var all []member
 	for _, e := range slice.Endpoints {
@@ -319,7 +344,7 @@ func (w *world) checkShown() {
 		return
 	}
 	for _, s := range listOf[*v1.Service](w.api, services) {
-		if s.DeletionTimestamp != nil || len(s.Spec.Selector) == 0 {
+		if s.DeletionTimestamp != nil || len(s.Spec.Selector) == 0 || s.Spec.Type == v1.ServiceTypeExternalName || w.isEnding(s.Namespace) {
 			continue
 		}
 		truth := w.truthOf(s)

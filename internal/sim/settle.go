@@ -31,10 +31,14 @@ func (w *world) settle() {
 	w.note("faults stop")
 	w.endure()
 	w.freeNamespaces()
+	w.landSlow(time.Hour)
 	w.makePossible()
+	w.tidyEndpoints()
+	w.lastFault = true
 	if !w.converge() || w.broken != "" {
 		return
 	}
+	w.lastFault = false
 	w.checkConverged()
 	if w.broken == "" {
 		w.checkRest()
@@ -81,6 +85,8 @@ func (w *world) converge() bool {
 			if len(ready) == 0 {
 				w.checkWaiting()
 				w.checkShown()
+				w.checkMirrored()
+				w.checkBalanced()
 				break
 			}
 			if syncs++; syncs > settleSyncs {
@@ -176,6 +182,9 @@ func (w *world) checkConverged() {
 	w.checkNodes()
 	w.checkNamespaces()
 	w.checkShown()
+	w.checkMirrored()
+	w.checkBalanced()
+	w.checkAddresses()
 	for _, res := range []resource{replicaSets, pods, services, endpointSlices} {
 		for _, o := range w.api.all(res) {
 			w.checkOwned(res, o)
@@ -208,10 +217,14 @@ func (w *world) checkHistory(d *apps.Deployment) {
 			w.breach("the old ReplicaSet %s still wants %d Pods", rs.Name, *rs.Spec.Replicas)
 		}
 		revision, ok := revisionOf(rs)
-		if other := seen[revision]; ok && other != "" {
+		// One that is older than the Deployment had its revision from another, and may be
+		// adopted late: upstream leaves both as they are.
+		if other := seen[revision]; ok && other != "" && rs.UID > d.UID {
 			w.breach("%s and %s are both revision %d", other, rs.Name, revision)
 		}
-		seen[revision] = rs.Name
+		if rs.UID > d.UID {
+			seen[revision] = rs.Name
+		}
 		highest = max(highest, revision)
 	}
 	if now, _ := revisionOf(d); now != highest {

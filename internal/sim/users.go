@@ -36,9 +36,7 @@ func (w *world) userActions() []action {
 	if w.profile.namespaces {
 		calm = append(calm, namespaceActions...)
 	}
-	if w.profile.services {
-		calm = append(calm, serviceActions...)
-	}
+	calm = append(calm, w.trafficActions()...)
 	if !w.profile.losses {
 		return calm
 	}
@@ -51,9 +49,38 @@ func (w *world) userActions() []action {
 		action{3, (*world).deleteReplicaSet}, action{4, (*world).deleteNode})
 }
 
+// trafficActions are about Services and what belongs to them.
+func (w *world) trafficActions() []action {
+	var all []action
+	if w.profile.services {
+		all = append(all, serviceActions...)
+	}
+	if w.profile.balancers {
+		all = append(all, balancerActions...)
+	}
+	if w.profile.mirrors {
+		all = append(all, mirrorActions...)
+	}
+	if w.profile.addresses {
+		all = append(all, addressActions...)
+	}
+	return all
+}
+
+// isBusy says whether more loops than usual look after Services. There users do more
+// about those, else there would be few at once.
+func (p profile) isBusy() bool { return p.balancers || p.mirrors || p.addresses }
+
 // userActs does one thing that a user could do.
 func (w *world) userActs() {
-	actions := w.userActions()
+	if w.profile.isBusy() && w.rng.IntN(2) == 0 {
+		w.doOneOf(w.trafficActions())
+		return
+	}
+	w.doOneOf(w.userActions())
+}
+
+func (w *world) doOneOf(actions []action) {
 	total := 0
 	for _, a := range actions {
 		total += a.weight
@@ -345,6 +372,7 @@ func (w *world) makeNode(name string, milliCPU int64) {
 	})
 	must(err)
 	w.note("node %s joins with %dm", name, milliCPU)
+	w.giveNodeAddress(name)
 	w.register(name)
 }
 

@@ -16,6 +16,8 @@ type Options struct {
 	Rounds, Steps int
 	// Skip leaves out steps, by number.
 	Skip map[int]bool
+	// Part leaves out the run, unless its seed has this: a name that [profile.has] knows.
+	Part string
 	// Trace records what happens, which costs as much as the run itself.
 	Trace bool
 }
@@ -29,8 +31,9 @@ const (
 type Result struct {
 	Seed   uint64
 	Broken string
-	Step   int // at which it broke
-	Writes int // by the loops
+	Step   int  // at which it broke
+	Writes int  // by the loops
+	Left   bool // out: the seed has not the part
 	Trace  []string
 }
 
@@ -45,6 +48,17 @@ type profile struct {
 	namespaces bool
 	// services are there, and what shows their Pods runs.
 	services bool
+	// balancers: some Services are of type LoadBalancer; mirrors: users write Endpoints
+	// by hand; addresses: Services have addresses of their own. Only with services.
+	balancers, mirrors, addresses bool
+}
+
+// has says whether a run has the loops of a part; all have those of "".
+func (p profile) has(part string) bool {
+	return map[string]bool{
+		"": true, "silence": p.silence, "namespaces": p.namespaces, "services": p.services,
+		"balancers": p.balancers, "mirrors": p.mirrors, "addresses": p.addresses,
+	}[part]
 }
 
 // world is one run.
@@ -53,10 +67,12 @@ type world struct {
 	rng     *rand.Rand
 	profile profile
 	faults  bool
-	clock   *worldClock
-	api     *api
-	ledger  *ledger
-	life    *life
+	// lastFault: one is still to come, see [life.vanish].
+	lastFault bool
+	clock     *worldClock
+	api       *api
+	ledger    *ledger
+	life      *life
 
 	caller       *syncing // whose request takes effect now; nil: a user's or the agent's
 	calling      string   // its verb
@@ -72,6 +88,8 @@ type world struct {
 	silences     *silences
 	copies       [][2]object // what was stored, and what it was then
 	late         []late      // users' creates under way
+	slow         []slow      // Services whose addresses are there already
+	leaving      leaving
 	// slicesKnown: the loop can know of all EndpointSlices, since it made them and was
 	// answered.
 	slicesKnown bool
@@ -85,7 +103,7 @@ func Run(o Options) Result {
 	if o.Steps == 0 {
 		o.Steps = defaultSteps
 	}
-	w := &world{opts: o, clock: newClock(), silences: newSilences()}
+	w := &world{opts: o, clock: newClock(), silences: newSilences(), leaving: leaving{}}
 	w.api = newAPI(w.clock.Now)
 	w.ledger = newLedger(w)
 	w.api.changed = func(res resource, before, after object) {
@@ -93,6 +111,7 @@ func Run(o Options) Result {
 		w.revisionsGrow(res, before, after)
 		w.silenceChanged(res, before, after)
 		w.namespaceChanged(res, before, after)
+		w.addressesChanged(res, before, after)
 	}
 	if o.Trace {
 		w.api.stored = func(o object) { w.copies = append(w.copies, [2]object{o, clone(o)}) }
@@ -105,8 +124,15 @@ func Run(o Options) Result {
 	w.profile.jumps = w.profile.jumps && !w.profile.silence
 	w.profile.namespaces = w.rng.IntN(2) == 0
 	w.profile.services = w.rng.IntN(2) == 0
+	w.profile.balancers = w.profile.services && w.rng.IntN(2) == 0
+	w.profile.mirrors = w.profile.services && w.rng.IntN(2) == 0
+	w.profile.addresses = w.profile.services && w.rng.IntN(2) == 0
+	if !w.profile.has(o.Part) {
+		return Result{Seed: o.Seed, Left: true}
+	}
 	w.note("profile %+v", w.profile)
 	w.beginNamespaces()
+	w.beginAddresses()
 	w.makeNode("node-0", 1600)
 	w.makeNode("node-1", 1000)
 	w.begin()
@@ -142,6 +168,9 @@ func (w *world) round() {
 		}
 		if !w.opts.Skip[w.step] {
 			w.reseed(w.step)
+			if w.profile.isBusy() && w.rng.IntN(3) == 0 {
+				w.doOneOf(w.trafficActions())
+			}
 			w.act()
 		}
 	}
@@ -240,6 +269,7 @@ func (w *world) interleave() {
 // pass lets time go by, in which agents speak and nodehealth notices that it runs.
 func (w *world) pass(d time.Duration) {
 	w.land(w.isTooLate(d))
+	w.landSlow(d)
 	for end := w.clock.passed + d; ; {
 		next := end
 		if at, beats := w.life.nextPulse(); beats && at < end {
@@ -259,6 +289,7 @@ func (w *world) pass(d time.Duration) {
 func (w *world) jump() {
 	by := time.Duration(w.rng.IntN(7200)-3600) * time.Second
 	w.land(true)
+	w.landSlow(time.Hour)
 	w.clock.offset += by
 	w.jumped += max(by, -by)
 	w.note("the clock jumps by %s", by)
