@@ -44,7 +44,8 @@ func report(t *testing.T, r Result) {
 	t.Errorf("seed %d: %s\nreplay: make sim SEED=%d\n%s", seed, short.Broken, seed, strings.Join(short.Trace, "\n"))
 }
 
-// TestSeeds runs many worlds. SIM_SEED runs one, with its whole trace.
+// TestSeeds runs many worlds. SIM_SEED runs one, with its whole trace; SIM_PART only those
+// that have the loops of a part.
 func TestSeeds(t *testing.T) {
 	if os.Getenv("SIM_SEED") != "" {
 		replay(t, uint64(setting(t, "SIM_SEED", 0)))
@@ -55,7 +56,7 @@ func TestSeeds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(setting(t, "SIM_SECONDS", 50))*time.Second)
 	defer cancel()
 	start := time.Now()
-	var next, done, writes, failed atomic.Int64
+	var next, done, left, writes, failed atomic.Int64
 	most := int64(3)
 	if os.Getenv("SIM_BRIEF") != "" {
 		most = 1
@@ -64,7 +65,11 @@ func TestSeeds(t *testing.T) {
 	for range 2 {
 		workers.Go(func() {
 			for n := next.Add(1) - 1; n < int64(count) && failed.Load() < most && ctx.Err() == nil; n = next.Add(1) - 1 {
-				r := Run(Options{Seed: uint64(from) + uint64(n)})
+				r := Run(Options{Seed: uint64(from) + uint64(n), Part: os.Getenv("SIM_PART")})
+				if r.Left {
+					left.Add(1)
+					continue
+				}
 				done.Add(1)
 				writes.Add(int64(r.Writes))
 				if r.Broken != "" {
@@ -76,6 +81,7 @@ func TestSeeds(t *testing.T) {
 	}
 	workers.Wait()
 	took := time.Since(start)
+	count -= int(left.Load())
 	t.Logf("%d of %d seeds in %s, %.0f a second; %d writes by the loops", done.Load(), count,
 		took.Round(time.Millisecond), float64(done.Load())/took.Seconds(), writes.Load())
 	if done.Load() < int64(count) && failed.Load() == 0 {
