@@ -122,7 +122,12 @@ func (c *controller) Sync(ctx context.Context, _ string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return time.Time{}, c.apply(ctx, MakePlan(observed, c.config))
+	err = c.apply(ctx, MakePlan(observed, c.config))
+	if err == nil && !c.writes.CaughtUp(key) {
+		// What is deleted before the view shows it is told by no event.
+		err = loop.ErrStale
+	}
+	return time.Time{}, err
 }
 
 func (c *controller) observe() (Observed, error) {
