@@ -40,6 +40,7 @@ type upOptions struct {
 	cpus            int
 	confirmTraffic  bool
 	ipFamilies      string
+	eventTTL        time.Duration
 	notify          bool
 	verbose         bool
 }
@@ -71,6 +72,7 @@ func newUp(opts *options) *cobra.Command {
 	flags.IntVar(&up.cpus, "cpus", 0, "CPUs that the node offers to Pods, however many it has; limits still hold. 0 offers those it has")
 	flags.BoolVar(&up.confirmTraffic, "confirm-traffic", true, "end a Pod only when no request reaches it any more, and count a new one as available only when requests do; =false does neither, as Kubernetes' own components")
 	flags.StringVar(&up.ipFamilies, "ip-families", "", "IPv4, or IPv4,IPv6: the addresses that Pods and Services can have; by default both where this machine has IPv6")
+	flags.DurationVar(&up.eventTTL, "event-ttl", app.EventTTL, "how long events are kept")
 	flags.BoolVarP(&up.verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&up.notify, "notify", false, "")
 	_ = flags.MarkHidden("notify")
@@ -87,6 +89,8 @@ func (u *upOptions) validate() error {
 		return fmt.Errorf("--simulate %d: must not be more than %d", u.simulate, app.MostSimulated)
 	case u.cpus < 0:
 		return fmt.Errorf("--cpus %d: must not be negative", u.cpus)
+	case u.eventTTL < time.Second:
+		return fmt.Errorf("--event-ttl %s: must be at least 1s", u.eventTTL)
 	case u.simulate > 0 && u.runtimeEndpoint != "":
 		return errors.New("--simulate and --runtime-endpoint exclude each other")
 	case u.simulate == 0 && u.behaviour != "":
@@ -168,6 +172,7 @@ func (u *upOptions) runHere(ctx context.Context) error {
 		NodeName:        u.nodeName,
 		CPUs:            u.cpus,
 		ConfirmTraffic:  u.confirmTraffic,
+		EventTTL:        u.eventTTL,
 		IPFamilies:      u.ipFamilies,
 		Verbose:         u.verbose,
 		LogTo:           os.Stderr,
@@ -237,7 +242,8 @@ func (u *upOptions) daemonArgs(made instance.Instance) []string {
 		"--api-port", strconv.Itoa(u.apiPort),
 		"--simulate", strconv.Itoa(u.simulate),
 		"--cpus", strconv.Itoa(u.cpus),
-		"--confirm-traffic=" + strconv.FormatBool(u.confirmTraffic)}
+		"--confirm-traffic=" + strconv.FormatBool(u.confirmTraffic),
+		"--event-ttl", u.eventTTL.String()}
 	for flag, value := range map[string]string{
 		"--behaviour": u.behaviour, "--kubeconfig": u.kubeconfig, "--runtime-endpoint": u.runtimeEndpoint, "--node-name": u.nodeName,
 		"--ip-families": u.ipFamilies,

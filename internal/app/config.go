@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -39,9 +40,14 @@ type Config struct {
 	ConfirmTraffic bool
 	// IPFamilies is [OnlyIPv4], [BothFamilies], or empty: both where the machine has IPv6.
 	IPFamilies string
-	Verbose    bool
-	LogTo      io.Writer
+	// EventTTL is how long events are kept.
+	EventTTL time.Duration
+	Verbose  bool
+	LogTo    io.Writer
 }
+
+// EventTTL is how long events are kept if nobody says otherwise, as upstream's.
+const EventTTL = time.Hour
 
 // What --ip-families takes.
 const (

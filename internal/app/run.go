@@ -202,6 +202,7 @@ func (p *process) startControlPlane(ctx context.Context) error {
 		Listen:                listener,
 		ServiceClusterIPRange: strings.Join(p.serviceRanges(), ","),
 		Kubelets:              &p.kubelets,
+		EventTTL:              p.config.EventTTL,
 		Log:                   p.log,
 	})
 	if err != nil {

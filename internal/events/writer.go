@@ -24,6 +24,9 @@ const (
 	// tries and retryWait are upstream's.
 	tries     = 12
 	retryWait = 10 * time.Second
+	// remembered is how many different events are known, to be counted when they come
+	// again: as many as 110 Pods tell, with room. Upstream's kubelet knows 4,096.
+	remembered = 1024
 )
 
 // Config is what a [Writer] needs; Busy may be nil.
@@ -53,7 +56,7 @@ func New(config Config) *Writer {
 		config.Busy = func() bool { return false }
 	}
 	return &Writer{config: config, arrived: make(chan struct{}, 1),
-		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: config.Clock})}
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: config.Clock, LRUCacheSize: remembered})}
 }
 
 // Take lets an event wait to be written. It never blocks.

@@ -17,8 +17,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// askers is how many of a client's requests are under way at once.
-const askers = 4
+const (
+	// askerCount is how many of a client's requests are under way at once.
+	askerCount = 4
+	// turnTime is how long one way is asked before it is the other's turn.
+	turnTime = 100 * time.Millisecond
+)
 
 // client asks from a Pod's network namespace.
 type client struct{ pid int }
@@ -29,27 +33,26 @@ func clientIn(ctx context.Context, pod *v1.Pod) (client, error) {
 	return client{pid}, err
 }
 
-// way is what one way's requests took in one round.
+// way is what one way's requests took in one run.
 type way struct {
 	Requests int
 	P50, P99 time.Duration
 }
 
-// ask asks a URL for [trafficTime]. A process of its own does it, so that the namespace
-// costs nothing while it is timed.
-func (c client) ask(ctx context.Context, url string, kept bool) (way, error) {
+// ask asks two URLs in turns, each for [trafficTime]. A process of its own does it, so that
+// the namespace costs nothing while it is timed.
+func (c client) ask(ctx context.Context, urls [2]string, kept bool) (ways [2]way, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return way{}, err
+		return ways, err
 	}
-	command := exec.CommandContext(ctx, self, "--ask", url, fmt.Sprintf("--kept=%t", kept))
+	command := exec.CommandContext(ctx, self, "--ask", urls[0]+","+urls[1], fmt.Sprintf("--kept=%t", kept))
 	command.Stderr = os.Stderr
 	out, err := c.output(command)
 	if err != nil {
-		return way{}, fmt.Errorf("ask %s from a Pod: %w", url, err)
+		return ways, fmt.Errorf("ask from a Pod: %w", err)
 	}
-	var measured way
-	return measured, json.Unmarshal(out, &measured)
+	return ways, json.Unmarshal(out, &ways)
 }
 
 // output starts the command in the namespace: a process begins in that of the thread
@@ -72,51 +75,67 @@ func (c client) output(command *exec.Cmd) (out []byte, err error) {
 	return out, err
 }
 
-// askAndTell is the client's process: it writes a [way] as JSON.
-func askAndTell(ctx context.Context, url string, kept bool) error {
-	times, err := askFor(ctx, url, kept)
-	if err != nil {
-		return err
+// askAndTell is the client's process: it writes the two ways as JSON. They take turns of
+// [turnTime], so that both see the same machine.
+func askAndTell(ctx context.Context, urls []string, kept bool) error {
+	if len(urls) != 2 {
+		return fmt.Errorf("--ask: want two URLs, not %d", len(urls))
 	}
-	slices.Sort(times)
-	at := func(share float64) time.Duration { return times[int(share*float64(len(times)-1))] }
-	return json.NewEncoder(os.Stdout).Encode(way{Requests: len(times), P50: at(0.5), P99: at(0.99)})
+	askers := make([]*asker, 0, askerCount)
+	for range askerCount {
+		askers = append(askers, &asker{transport: &http.Transport{DisableKeepAlives: !kept}})
+	}
+	for began := time.Now(); time.Since(began) < 2*trafficTime; {
+		for i, url := range urls {
+			if err := turn(ctx, askers, i, url); err != nil {
+				return err
+			}
+		}
+	}
+	var ways [2]way
+	for i := range ways {
+		var times []time.Duration
+		for _, a := range askers {
+			times = append(times, a.took[i]...)
+		}
+		slices.Sort(times)
+		at := func(share float64) time.Duration { return times[int(share*float64(len(times)-1))] }
+		ways[i] = way{Requests: len(times), P50: at(0.5), P99: at(0.99)}
+	}
+	return json.NewEncoder(os.Stdout).Encode(ways)
 }
 
-// askFor asks for a while, several times at once, and returns what each request took.
-func askFor(ctx context.Context, url string, kept bool) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, trafficTime)
-	defer cancel()
-	var mu sync.Mutex
-	var all []time.Duration
-	var failed error
+// asker asks one request after another, and notes what each took, by the way's index.
+type asker struct {
+	transport *http.Transport
+	took      [2][]time.Duration
+	failed    error
+}
+
+// turn has all askers ask one URL for a moment.
+func turn(ctx context.Context, askers []*asker, i int, url string) error {
+	ends := time.Now().Add(turnTime)
 	var at sync.WaitGroup
-	for range askers {
+	for _, a := range askers {
 		at.Go(func() {
-			transport := &http.Transport{DisableKeepAlives: !kept}
-			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport}
-			var own []time.Duration
-			for ctx.Err() == nil {
+			client := &http.Client{Transport: a.transport}
+			for asked := false; !asked || time.Now().Before(ends); asked = true {
 				took, err := ask(ctx, client, url)
-				if err == nil {
-					own = append(own, took)
-				} else if ctx.Err() == nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
+				if err != nil {
+					a.failed = err
+					return
 				}
+				a.took[i] = append(a.took[i], took)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, own...)
 		})
 	}
 	at.Wait()
-	if failed == nil && len(all) == 0 {
-		failed = fmt.Errorf("%s: no answer", url)
+	for _, a := range askers {
+		if a.failed != nil {
+			return a.failed
+		}
 	}
-	return all, failed
+	return nil
 }
 
 func ask(ctx context.Context, client *http.Client, url string) (time.Duration, error) {

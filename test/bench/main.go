@@ -35,14 +35,18 @@ const (
 
 func main() {
 	mend := flag.String("mend", "bin/mend", "the mend to measure")
-	url := flag.String("ask", "", "be the client that asks this URL for a while (the program starts itself so)")
+	urls := flag.String("ask", "", "be the client that asks these two URLs in turns (the program starts itself so)")
 	kept := flag.Bool("kept", false, "with --ask: keep connections")
+	traffic := flag.Bool("traffic", false, "measure only the ways to a Pod")
 	flag.Parse()
 	err := error(nil)
-	if *url != "" {
-		err = askAndTell(context.Background(), *url, *kept)
-	} else {
-		err = run(*mend)
+	switch {
+	case *urls != "":
+		err = askAndTell(context.Background(), strings.Split(*urls, ","), *kept)
+	case *traffic:
+		err = run(*mend, (*rig).waysOnly)
+	default:
+		err = run(*mend, (*rig).starts, (*rig).rest, (*rig).heal, (*rig).killed)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -50,7 +54,8 @@ func main() {
 	}
 }
 
-func run(mend string) (err error) {
+// run takes the steps on a mend that is gone at the end.
+func run(mend string, steps ...func(*rig, context.Context) error) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -60,16 +65,12 @@ func run(mend string) (err error) {
 	}
 	r := &rig{mend: mend}
 	defer func() { err = errors.Join(err, r.down()) }()
-	if err := r.starts(ctx); err != nil {
-		return err
+	for _, step := range steps {
+		if err := step(r, ctx); err != nil {
+			return err
+		}
 	}
-	if err := r.rest(ctx); err != nil {
-		return err
-	}
-	if err := r.heal(ctx); err != nil {
-		return err
-	}
-	return r.killed(ctx)
+	return nil
 }
 
 // rig is a mend of its own in a directory of its own.
@@ -265,6 +266,22 @@ func (r *rig) heal(ctx context.Context) error {
 		return err
 	}
 	return pods.scale(ctx, beside)
+}
+
+// waysOnly starts what the ways need.
+func (r *rig) waysOnly(ctx context.Context) error {
+	if _, err := r.up(ctx); err != nil {
+		return err
+	}
+	pods, err := watchPods(ctx, r.kubeconfig())
+	if err != nil {
+		return err
+	}
+	defer pods.stop()
+	if err := pods.deploy(ctx, 3); err != nil {
+		return err
+	}
+	return pods.traffic(ctx)
 }
 
 func median[T cmp.Ordered](values []T) T {

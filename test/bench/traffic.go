@@ -15,7 +15,7 @@ import (
 
 const (
 	trafficRounds = 5
-	trafficTime   = 3 * time.Second // of each way in each round
+	trafficTime   = 3 * time.Second // of each way in each run
 )
 
 // traffic compares requests through a ClusterIP with requests straight to a Pod, in
@@ -75,18 +75,12 @@ func untilAnswered(ctx context.Context, url string) error {
 
 func compareWays(ctx context.Context, client client, straight, through string, kept bool) error {
 	var rate, middle, tail []float64
-	for round := range trafficRounds {
-		var direct, service way
-		turns := []func() error{
-			func() (err error) { direct, err = client.ask(ctx, straight, kept); return err },
-			func() (err error) { service, err = client.ask(ctx, through, kept); return err },
+	for range trafficRounds {
+		ways, err := client.ask(ctx, [2]string{straight, through}, kept)
+		if err != nil {
+			return err
 		}
-		// Neither way is always the first.
-		for i := range turns {
-			if err := turns[(round+i)%2](); err != nil {
-				return err
-			}
-		}
+		direct, service := ways[0], ways[1]
 		rate = append(rate, float64(service.Requests)/float64(direct.Requests))
 		middle = append(middle, float64(service.P50)/float64(direct.P50))
 		tail = append(tail, float64(service.P99)/float64(direct.P99))

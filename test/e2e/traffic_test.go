@@ -271,7 +271,15 @@ func (w *trafficWorld) askNames(t *testing.T) func(t *testing.T) {
 // inFlight: a request that its Pod still works on when it is replaced is answered.
 func (w *trafficWorld) inFlight(t *testing.T) {
 	w.strategy(1, "1", "0")
-	old := w.pods(t, "app=web")[0].Name
+	var old string
+	w.eventually("the Pods of before to be gone", func() string {
+		list, err := w.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		if err != nil || len(list.Items) != 1 {
+			return fmt.Sprintf("%d Pods, %v", len(list.Items), err)
+		}
+		old = list.Items[0].Name
+		return ""
+	})
 	takes := time.Duration(size(t, 4, 6, 20)) * time.Second
 	answers := make(chan string, 1)
 	client := &http.Client{Transport: &http.Transport{DialContext: w.net.dial}, Timeout: time.Minute}
