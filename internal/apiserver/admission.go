@@ -39,24 +39,20 @@ const liveLookupFor = 30 * time.Second
 
 var podResource = schema.GroupResource{Resource: "pods"}
 
-// Handles implements admission.Interface.
-func (a *admissionChain) Handles(admission.Operation) bool { return true }
+// Handles implements admission.Interface. For updates there is nothing to admit, but for
+// what [keepAdmitted] does as a rule of Pods: the handlers decode the managed fields of all
+// that was admitted, once for each status that is written.
+func (a *admissionChain) Handles(op admission.Operation) bool { return op != admission.Update }
 
 // Admit implements admission.MutationInterface.
 func (a *admissionChain) Admit(ctx context.Context, attr admission.Attributes, _ admission.ObjectInterfaces) error {
 	if err := a.checkNamespace(ctx, attr); err != nil {
 		return err
 	}
-	if attr.GetResource().GroupResource() != podResource || attr.GetSubresource() != "" {
+	if attr.GetResource().GroupResource() != podResource || attr.GetSubresource() != "" || attr.GetOperation() != admission.Create {
 		return nil
 	}
-	switch attr.GetOperation() {
-	case admission.Create:
-		return a.admitNewPod(ctx, attr)
-	case admission.Update:
-		admitChangedPod(attr)
-	}
-	return nil
+	return a.admitNewPod(ctx, attr)
 }
 
 func (a *admissionChain) admitNewPod(ctx context.Context, attr admission.Attributes) error {
@@ -79,14 +75,9 @@ func (a *admissionChain) admitNewPod(ctx context.Context, attr admission.Attribu
 	return nil
 }
 
-// admitChangedPod puts back what a client that sends the text it once created
-// the Pod from leaves out.
-func admitChangedPod(attr admission.Attributes) {
-	p, isPod := attr.GetObject().(*core.Pod)
-	old, wasPod := attr.GetOldObject().(*core.Pod)
-	if !isPod || !wasPod {
-		return
-	}
+// keepAdmitted puts back what a client that sends the text it once created the Pod
+// from leaves out.
+func keepAdmitted(p, old *core.Pod) {
 	if p.Spec.Priority == nil {
 		p.Spec.Priority = old.Spec.Priority
 	}

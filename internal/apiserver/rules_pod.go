@@ -24,6 +24,7 @@ var podRules = rules{
 	prepareCreate: onObject(preparePod),
 	prepareUpdate: onChange(func(p, old *core.Pod) {
 		p.Status = old.Status
+		keepAdmitted(p, old)
 		keepPodResources(p, old)
 		pod.DropDisabledPodFields(p, old)
 		bumpPodGeneration(p, old)
