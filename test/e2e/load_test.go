@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,14 +30,18 @@ import (
 // The range is one that benchmarks reserve.
 type clientNet struct{ ns netns.NsHandle }
 
-const (
-	clientLink = "mend-e2e-load"
-	clientHost = "198.19.77.1/30"
-	clientSelf = "198.19.77.2/30"
+// Two runs on a machine at once do not meet: the third byte and the middle of the fourth, and
+// the name, follow from this process.
+var (
+	clientLink = fmt.Sprintf("mend-e2e-%d", clientNumber)
+	clientHost = fmt.Sprintf("198.19.%d.%d/30", clientNumber>>6, clientNumber&63<<2+1)
+	clientSelf = fmt.Sprintf("198.19.%d.%d/30", clientNumber>>6, clientNumber&63<<2+2)
 	// The same where the machine has IPv6.
-	clientHost6 = "fd4d:454e:4477::1/64"
-	clientSelf6 = "fd4d:454e:4477::2/64"
+	clientHost6 = fmt.Sprintf("fd4d:454e:4477:%x::1/64", clientNumber)
+	clientSelf6 = fmt.Sprintf("fd4d:454e:4477:%x::2/64", clientNumber)
 )
+
+var clientNumber = os.Getpid() % (1 << 14)
 
 func newClientNet(t *testing.T) *clientNet {
 	t.Helper()
@@ -63,7 +68,7 @@ func newClientNet(t *testing.T) *clientNet {
 		if err != nil {
 			return err
 		}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(198, 19, 77, 1)})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParsePrefix(clientHost).Addr().AsSlice()})
 	})
 	if families.HasIPv6() {
 		n.connect6(t)
