@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
+
+	"mend/internal/network/netlab"
 )
 
 const (
@@ -63,15 +64,7 @@ func (c client) output(command *exec.Cmd) (out []byte, err error) {
 		return nil, err
 	}
 	defer ns.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err = netns.Set(ns); err == nil {
-			out, err = command.Output()
-		}
-	}()
-	<-done
+	err = netlab.Do(ns, func() (err error) { out, err = command.Output(); return err })
 	return out, err
 }
 
