@@ -7,7 +7,7 @@
 // an event says itself when it happened. Warnings go first.
 //
 // Equal events are counted in one object and floods of similar ones are cut off, by
-// client-go's correlator with upstream's numbers.
+// client-go's correlator with upstream's numbers, but for how many are [remembered].
 //
 // What waits is lost in a crash, as upstream's is, and beyond [limit] of a type the
 // newest are dropped; upstream drops at 1,000.
