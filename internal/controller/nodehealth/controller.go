@@ -39,6 +39,7 @@ type controller struct {
 	log    *slog.Logger
 	nodes  cache.Indexer
 	pods   cache.Indexer
+	leases cache.Store
 	writes *view.Writes
 	fleet  *fleet
 	again  func(key string)
@@ -54,7 +55,7 @@ func build(env loop.Env) (*loop.Loop, error) {
 	}
 	c := &controller{
 		client: env.Client, events: env.Events, clock: env.Clock, log: env.Log,
-		nodes: nodes.GetIndexer(), pods: pods.GetIndexer(),
+		nodes: nodes.GetIndexer(), pods: pods.GetIndexer(), leases: leases.GetStore(),
 		writes: view.NewWrites(map[string]cache.Store{"nodes": nodes.GetStore(), "pods": pods.GetStore()}),
 		fleet:  newFleet(env.Clock.Now()),
 	}

@@ -63,14 +63,19 @@ type change struct {
 	isSign bool // the node itself has been heard
 }
 
-// sawNode takes a node's own words into account.
-func (f *fleet) sawNode(node *v1.Node, now time.Time) change {
+// sawNode takes a node's own words into account. lease is the node's in the cache,
+// or nil: an agent writes it before its Node, and what was renewed before the node
+// was known is no sign of life when it is looked at again.
+func (f *fleet) sawNode(node *v1.Node, lease *coordination.Lease, now time.Time) change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.awake(now)
 	s, known := f.signs[node.Name]
 	if !known {
 		s = &sign{seen: now}
+		if lease != nil {
+			s.renewed = lease.Spec.RenewTime
+		}
 		f.signs[node.Name] = s
 	}
 	was := *s

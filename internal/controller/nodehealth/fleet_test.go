@@ -25,7 +25,7 @@ func wantSilent(t *testing.T, f *fleet, at time.Duration, want bool) {
 
 func TestNodeIsSilentWhenNothingChangedForTheGracePeriod(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n"), start)
+	f.sawNode(aNode("n"), nil, start)
 	pulsed(f, 0, gracePeriod)
 	wantSilent(t, f, gracePeriod-time.Second, false)
 	wantSilent(t, f, gracePeriod, true)
@@ -41,21 +41,40 @@ func TestOnlyChangesAreSignsOfLife(t *testing.T) {
 		"a lease renewed far ahead":        {func(f *fleet, at time.Time) { f.sawLease(aLease("n", 1<<40), at) }, false},
 		"the same lease again":             {func(f *fleet, at time.Time) { f.sawLease(aLease("n", 1), at) }, true},
 		"another node's lease":             {func(f *fleet, at time.Time) { f.sawLease(aLease("m", 2), at) }, true},
-		"a new heartbeat":                  {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(2)), at) }, false},
-		"the same heartbeat again":         {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1)), at) }, true},
-		"labels that somebody changed":     {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1), inZone("z")), at) }, true},
-		"our own word that it is unknown":  {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1), unknownByUs), at) }, true},
+		"a new heartbeat":                  {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(2)), nil, at) }, false},
+		"the same heartbeat again":         {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1)), nil, at) }, true},
+		"labels that somebody changed":     {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1), inZone("z")), nil, at) }, true},
+		"our own word that it is unknown":  {func(f *fleet, at time.Time) { f.sawNode(aNode("n", beating(1), unknownByUs), nil, at) }, true},
 		"a first lease, where it had none": {func(f *fleet, at time.Time) { f.sawLease(aLease("n", 2), at) }, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := newFleet(start)
-			f.sawNode(aNode("n", beating(1)), start)
+			f.sawNode(aNode("n", beating(1)), nil, start)
 			f.sawLease(aLease("n", 1), start)
 			pulsed(f, 0, 20*time.Second)
 			tc.sees(f, after(20*time.Second))
 			pulsed(f, 20*time.Second, 55*time.Second)
 			wantSilent(t, f, 55*time.Second, tc.silent)
 		})
+	}
+}
+
+// An agent writes its Lease before its Node. Read again at the end of the silence, it
+// is no news.
+func TestLeaseOfBeforeTheNodeWasKnownIsNoSign(t *testing.T) {
+	f := newFleet(start)
+	lease := aLease("n", 1)
+	if f.sawLease(lease, start) {
+		t.Error("the Lease of a node that is not known counts")
+	}
+	f.sawNode(aNode("n"), lease, start)
+	pulsed(f, 0, gracePeriod)
+	if f.sawLease(lease, after(gracePeriod)) {
+		t.Error("the Lease counts as renewed")
+	}
+	wantSilent(t, f, gracePeriod, true)
+	if !f.sawLease(aLease("n", 2), after(gracePeriod)) {
+		t.Error("a renewed Lease does not count")
 	}
 }
 
@@ -67,7 +86,7 @@ func unknownByUs(n *v1.Node) {
 // The process is stopped for ten minutes: nobody was silent, for all we know.
 func TestTimeThatTheLoopDidNotRunCountsForNobody(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n"), start)
+	f.sawNode(aNode("n"), nil, start)
 	pulsed(f, 0, 30*time.Second)
 	woken := 10*time.Minute + 30*time.Second
 	wantSilent(t, f, woken, false)
@@ -79,7 +98,7 @@ func TestTimeThatTheLoopDidNotRunCountsForNobody(t *testing.T) {
 
 func TestNodeThatNeverSpokeHasLonger(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n", mute), start)
+	f.sawNode(aNode("n", mute), nil, start)
 	pulsed(f, 0, 60*time.Second)
 	wantSilent(t, f, 59*time.Second, false)
 	wantSilent(t, f, 60*time.Second, true)
@@ -103,10 +122,10 @@ func TestBrakeByHowManyNodesAreReady(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			f := newFleet(start)
 			for i := range tc.ready {
-				f.sawNode(aNode(fmt.Sprint("ready-", i)), start)
+				f.sawNode(aNode(fmt.Sprint("ready-", i)), nil, start)
 			}
 			for i := range tc.unready {
-				f.sawNode(aNode(fmt.Sprint("unready-", i), saying(v1.NodeReady, v1.ConditionUnknown)), start)
+				f.sawNode(aNode(fmt.Sprint("unready-", i), saying(v1.NodeReady, v1.ConditionUnknown)), nil, start)
 			}
 			first := f.brakeFor("unready-0", start)
 			if first.full != tc.full {
@@ -135,13 +154,13 @@ func TestBrakeByHowManyNodesAreReady(t *testing.T) {
 func TestZonesAreBrakedApart(t *testing.T) {
 	f := newFleet(start)
 	for i := range 5 {
-		f.sawNode(aNode(fmt.Sprint("a-", i), inZone("a"), saying(v1.NodeReady, v1.ConditionUnknown)), start)
-		f.sawNode(aNode(fmt.Sprint("b-", i), inZone("b")), start)
+		f.sawNode(aNode(fmt.Sprint("a-", i), inZone("a"), saying(v1.NodeReady, v1.ConditionUnknown)), nil, start)
+		f.sawNode(aNode(fmt.Sprint("b-", i), inZone("b")), nil, start)
 	}
 	if b := f.brakeFor("a-0", start); b.full || b.evictAt.IsZero() {
 		t.Errorf("zone a is gone while b stands: %+v, want eviction", b)
 	}
-	f.sawNode(aNode("a-0", inZone("a")), start)
+	f.sawNode(aNode("a-0", inZone("a")), nil, start)
 	if b := f.brakeFor("a-1", start); b.full || !b.evictAt.IsZero() {
 		t.Errorf("zone a is partly gone: %+v, want no eviction", b)
 	}
@@ -152,8 +171,8 @@ func TestZonesAreBrakedApart(t *testing.T) {
 
 func TestNodesOutsideTheCountDoNotSetTheBrake(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n", saying(v1.NodeReady, v1.ConditionUnknown)), start)
-	f.sawNode(aNode("control", func(n *v1.Node) { n.Labels[labelExcluded] = "" }), start)
+	f.sawNode(aNode("n", saying(v1.NodeReady, v1.ConditionUnknown)), nil, start)
+	f.sawNode(aNode("control", func(n *v1.Node) { n.Labels[labelExcluded] = "" }), nil, start)
 	if b := f.brakeFor("n", start); !b.full {
 		t.Errorf("brake %+v, want full", b)
 	}
@@ -163,14 +182,14 @@ func TestNodesOutsideTheCountDoNotSetTheBrake(t *testing.T) {
 // called lost for the silence that was not theirs.
 func TestReleasedBrakeGivesEveryNodeAFreshGracePeriod(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n", saying(v1.NodeReady, v1.ConditionUnknown)), start)
-	f.sawNode(aNode("m", saying(v1.NodeReady, v1.ConditionUnknown)), start)
+	f.sawNode(aNode("n", saying(v1.NodeReady, v1.ConditionUnknown)), nil, start)
+	f.sawNode(aNode("m", saying(v1.NodeReady, v1.ConditionUnknown)), nil, start)
 	if b := f.brakeFor("n", start); !b.full {
 		t.Fatalf("brake %+v, want full", b)
 	}
 	pulsed(f, 0, time.Minute)
 	wantSilent(t, f, time.Minute, true)
-	f.sawNode(aNode("m", beating(9)), after(time.Minute))
+	f.sawNode(aNode("m", beating(9)), nil, after(time.Minute))
 	if b := f.brakeFor("n", after(time.Minute)); b.full {
 		t.Fatalf("brake %+v, want it released", b)
 	}
@@ -179,12 +198,12 @@ func TestReleasedBrakeGivesEveryNodeAFreshGracePeriod(t *testing.T) {
 
 func TestForgottenNodeIsNew(t *testing.T) {
 	f := newFleet(start)
-	f.sawNode(aNode("n"), start)
+	f.sawNode(aNode("n"), nil, start)
 	f.announced("n")
 	if !f.isAnnounced("n") || f.forget("n") != "uid-n" || f.forget("n") != "" {
 		t.Error("the node was not known, or is still")
 	}
-	f.sawNode(aNode("n"), start)
+	f.sawNode(aNode("n"), nil, start)
 	if f.isAnnounced("n") {
 		t.Error("a node that came back is not announced again")
 	}

@@ -105,13 +105,23 @@ func (c *controller) nodeHandler() cache.ResourceEventHandler {
 func (c *controller) nodeSeen(before, node *v1.Node) {
 	now := c.clock.Now()
 	wasSilent := c.fleet.silenceOf(node.Name, now).isOver(now)
-	changed := c.fleet.sawNode(node, now)
+	changed := c.fleet.sawNode(node, c.leaseOf(node.Name), now)
 	switch {
 	case changed.counts:
 		c.everyNode()
 	case before == nil, changed.isSign && wasSilent, matters(before, node):
 		c.again(node.Name)
 	}
+}
+
+// leaseOf is the node's Lease in the cache, or nil.
+func (c *controller) leaseOf(node string) *coordination.Lease {
+	obj, _, err := c.leases.GetByKey(cache.NewObjectName(v1.NamespaceNodeLease, node).String())
+	if err != nil {
+		return nil
+	}
+	lease, _ := obj.(*coordination.Lease)
+	return lease
 }
 
 func (c *controller) forgetNode(name string, uid types.UID) {
