@@ -3,4 +3,4 @@
 # (MEND_E2E=short). bin/mend must have been built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-MEND_E2E="${MEND_E2E:-full}" CGO_ENABLED=0 go test -count=1 -timeout 80m ./test/e2e "$@"
+MEND_E2E="${MEND_E2E:-full}" CGO_ENABLED=0 go test -count=1 -parallel 6 -timeout 80m ./test/e2e "$@"

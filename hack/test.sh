@@ -19,5 +19,6 @@ mapfile -t packages < <(go list ./... | grep -v -e '^mend/test/e2e$' -e '^mend/i
 CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 15m -p 2 "${packages[@]}"
 # A simulated world has one goroutine, so there is nothing to race: 2,000 seeds.
 CGO_ENABLED=0 go test -vet=off -ldflags=-w -timeout 10m ./internal/sim
-# Goroutines are not raced here: the program under test is bin/mend, built without.
-MEND_E2E="${MEND_E2E:-smoke}" CGO_ENABLED=0 go test -vet=off -ldflags=-w -count=1 -timeout 20m ./test/e2e
+# Goroutines are not raced here: the program under test is bin/mend, built without. Tests
+# that may run beside others mostly wait, so more of them run than there are cores.
+MEND_E2E="${MEND_E2E:-smoke}" CGO_ENABLED=0 go test -vet=off -ldflags=-w -count=1 -parallel 6 -timeout 20m ./test/e2e

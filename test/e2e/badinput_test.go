@@ -26,6 +26,7 @@ spec:
 
 // TestBadManifests get the error that Kubernetes gives, and lose nothing.
 func TestBadManifests(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("--simulate", "1")
 	c.mustApply(goodDeployment)

@@ -58,6 +58,7 @@ nodes:
 // runs on through all of it.
 func TestSimulatedNodesBesideARealOne(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start("--node-name", "real")
 	c.simulate("4")

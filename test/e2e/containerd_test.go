@@ -74,6 +74,7 @@ func TestKillContainerd(t *testing.T) {
 // TestContainerEndsWhileContainerdIsDown: what ends while containerd is down is seen when it is back.
 func TestContainerEndsWhileContainerdIsDown(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	c.mustKubectl("run", "ends", "--image=mend.local/web:1.0", "--command", "--", "sh", "-c", "echo "+c.dir+"; while true; do sleep 1; done")
@@ -93,6 +94,7 @@ func TestContainerEndsWhileContainerdIsDown(t *testing.T) {
 // TestKillShim: a Pod whose shim was killed is seen as failed and runs again.
 func TestKillShim(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	c.mustKubectl("create", "deployment", "shimmed", "--image=mend.local/web:1.0", "--replicas=2")

@@ -80,6 +80,7 @@ spec:
 // TestReleasedFormats: this mend takes the data directory of every release and finds
 // all that was in it, and goes on with it.
 func TestReleasedFormats(t *testing.T) {
+	t.Parallel()
 	archives, err := filepath.Glob(filepath.Join(formatsDir, "*.tar.zst"))
 	if err != nil || len(archives) == 0 {
 		t.Fatalf("no data directory of a release: %v, %v", archives, err)

@@ -186,6 +186,7 @@ func TestKillWhilePodsStart(t *testing.T) {
 // TestPodsOutliveMend ends mend in the ways that leave Pods alone.
 func TestPodsOutliveMend(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	port := freePort(t)
 	c.start("--api-port", port)

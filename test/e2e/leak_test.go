@@ -14,6 +14,7 @@ import (
 // many goroutines and descriptors as before, and no process of theirs behind.
 func TestNothingLeaks(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	round := func() {

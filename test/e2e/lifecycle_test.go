@@ -16,6 +16,7 @@ import (
 // TestDownKeepsTheState ends everything and finds it again.
 func TestDownKeepsTheState(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	c.mustKubectl("create", "deployment", "kept", "--image=mend.local/web:1.0", "--replicas=2")
@@ -57,6 +58,7 @@ func (c *cluster) uids(selector string) string {
 // TestTwoInstances run beside each other; the purge of one leaves the other alone.
 func TestTwoInstances(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	one, two := newCluster(t), newCluster(t)
 	one.start()
 	two.start()
@@ -76,6 +78,7 @@ func TestTwoInstances(t *testing.T) {
 
 // TestStatusAndKubeconfig are what a person looks at first.
 func TestStatusAndKubeconfig(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("--simulate", "1")
 	var status struct {
@@ -120,6 +123,7 @@ func TestStatusAndKubeconfig(t *testing.T) {
 
 // TestSimulatedNodeServesNoContainers but everything above them.
 func TestSimulatedDeployment(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("--simulate", "1")
 	c.mustKubectl("create", "deployment", "web", "--image=nginx:1.24", "--replicas=20")

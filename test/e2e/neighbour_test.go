@@ -172,6 +172,7 @@ func (n *neighbour) end() {
 // and when mend is purged the other's containers go on.
 func TestNeighbour(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	other := startNeighbour(t, c.status().Paths["runtime programs"])

@@ -20,6 +20,7 @@ import (
 // TestPods goes through what the node agent promises, on one cluster.
 func TestPods(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	for _, tt := range []struct {

@@ -31,6 +31,7 @@ func (c *cluster) runDir() string { return filepath.Join("/run/mend", c.instance
 // TestReboot ends everything of an instance at once and takes away what a boot does
 // not bring back: each Pod runs again, once, and what it held before is free.
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		takes func(c *cluster)

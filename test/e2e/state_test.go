@@ -14,6 +14,7 @@ import (
 
 // TestSnapshot saves the state under load, loses it, and gets it back.
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("--simulate", "1")
 	c.mustKubectl("create", "configmap", "kept", "--from-literal=of=the-snapshot")
@@ -67,6 +68,7 @@ func TestSnapshot(t *testing.T) {
 // TestBadState: a state that cannot be read is one clear line that names the way out,
 // and stays as it is.
 func TestBadState(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	up := []string{"up", "--simulate", "1", "--data-dir", c.data(), "--api-port", "0", "--kubeconfig", c.kubeconfig()}
 	c.start("--simulate", "1")
@@ -136,6 +138,7 @@ func overwrite(path string, whole []byte) error {
 // TestDiskFull fills the file system of the data directory beside running Pods.
 func TestDiskFull(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	if err := os.Mkdir(c.data(), 0o700); err != nil {
 		t.Fatal(err)

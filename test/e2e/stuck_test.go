@@ -101,6 +101,7 @@ func TestRuntimeThatHangs(t *testing.T) {
 // behind the mount, neither does one that may.
 func TestPurgeThatCannotUnmount(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	c.startGraceful()

@@ -34,6 +34,7 @@ func (c *cluster) build(flags ...string) string {
 // after it went down in order, and the same way back.
 func TestUpgrade(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	c := newCluster(t)
 	port := freePort(t)
 	c.start("--api-port", port)
