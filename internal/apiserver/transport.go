@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -28,9 +30,10 @@ func authenticateInProcess(req *http.Request) (*authenticator.Response, bool, er
 	return &authenticator.Response{User: who}, true, nil
 }
 
-// transport is an http.RoundTripper straight into a handler, on behalf of who. The response's body streams; the request ends when its context does,
-// when the body is closed, and when the server stops. Connection upgrades (exec,
-// port-forward) are not possible on it.
+// transport is an http.RoundTripper straight into a handler, on behalf of who. The
+// response's body streams, but that of a write, which is whole when RoundTrip returns;
+// the request ends when its context does, when the body is closed, and when the server
+// stops. Connection upgrades (exec, port-forward) are not possible on it.
 type transport struct {
 	handler http.Handler
 	who     user.Info
@@ -38,7 +41,7 @@ type transport struct {
 	writing *atomic.Int64   // requests that write and are under way; may be nil
 }
 
-// RoundTrip returns once the handler has sent its headers.
+// RoundTrip returns once the handler has sent its headers, or, of a write, ended.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := t.base.Err(); err != nil {
 		return nil, errors.New("the API server has stopped")
@@ -61,6 +64,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if served.Body == nil {
 		served.Body = http.NoBody
 	}
+	if isWrite(req) {
+		// In the caller's goroutine: a new one would have to grow its stack for each.
+		stream.limit = math.MaxInt
+		t.serve(served.WithContext(ctx), stream)
+		if err := req.Context().Err(); err != nil {
+			return nil, err
+		}
+		return stream.response(req)
+	}
 	go t.serve(served.WithContext(ctx), stream)
 
 	select {
@@ -73,6 +85,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		stream.Close()
 		return nil, errors.New("the API server is stopping")
 	}
+}
+
+// isWrite says whether the handler answers once it is done. What is proxied to somewhere
+// else may stream, whatever its method.
+func isWrite(req *http.Request) bool {
+	return req.Method != http.MethodGet && req.Method != http.MethodHead && !strings.Contains(req.URL.Path, "/proxy")
 }
 
 // serve runs the handler. A panic, http.ErrAbortHandler among them, breaks the
@@ -100,11 +118,12 @@ func (t *transport) serve(req *http.Request, stream *stream) {
 const streamLimit = 256 << 10
 
 // stream is the http.ResponseWriter of the handler and the body of the response.
-// Reading blocks until there is something to read, writing while more than
-// streamLimit bytes wait.
+// Reading blocks until there is something to read, writing while more than limit bytes
+// wait.
 type stream struct {
 	started chan struct{} // closed when the headers are fixed, or never will be
 	cancel  func()        // ends the handler's context
+	limit   int           // bytes
 
 	mu      sync.Mutex
 	stop    func() bool // ends the watch on the caller's context
@@ -119,7 +138,7 @@ type stream struct {
 }
 
 func newStream(cancel func()) *stream {
-	s := &stream{started: make(chan struct{}), cancel: cancel, stop: func() bool { return true }, header: http.Header{}}
+	s := &stream{started: make(chan struct{}), cancel: cancel, limit: streamLimit, stop: func() bool { return true }, header: http.Header{}}
 	s.changed.L = &s.mu
 	return s
 }
@@ -160,7 +179,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.start(http.StatusOK)
-	for s.waiting.Len() > streamLimit && !s.closed && s.done == nil {
+	for s.waiting.Len() > s.limit && !s.closed && s.done == nil {
 		s.changed.Wait()
 	}
 	if s.closed || s.done != nil {

@@ -117,6 +117,47 @@ func TestTransportEndsTheHandlerWhenTheBodyIsClosed(t *testing.T) {
 	})
 }
 
+// Nobody reads before a write's handler has ended, however long its answer is.
+func TestTransportTakesTheWholeAnswerOfAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := strings.Repeat("x", 3*streamLimit)
+		client := inProcess(t.Context(), func(w http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			w.WriteHeader(http.StatusCreated)
+			for range 2 {
+				io.WriteString(w, answer)
+			}
+			w.Write(body)
+		})
+		resp, err := client.Post("http://in-process/path", "text/plain", strings.NewReader("end"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusCreated || string(got) != answer+answer+"end" {
+			t.Errorf("status %d, %d bytes, %v", resp.StatusCode, len(got), err)
+		}
+	})
+}
+
+func TestTransportEndsAWriteWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := inProcess(t.Context(), func(w http.ResponseWriter, req *http.Request) {
+			<-req.Context().Done()
+			w.WriteHeader(http.StatusGatewayTimeout)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { synctest.Wait(); cancel() }()
+		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://in-process/path", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Do(req); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestTransportSurvivesHandlersThatPanic(t *testing.T) {
 	for name, c := range map[string]struct {
 		write bool
@@ -134,12 +175,18 @@ func TestTransportSurvivesHandlersThatPanic(t *testing.T) {
 				}
 				panic(c.cause)
 			})
-			resp, err := get(t, t.Context(), client)
-			if err == nil {
-				_, err = io.ReadAll(resp.Body)
-			}
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q in it", err, c.want)
+			for _, method := range []string{http.MethodGet, http.MethodPut} {
+				req, err := http.NewRequestWithContext(t.Context(), method, "http://in-process/path", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client.Do(req)
+				if err == nil {
+					_, err = io.ReadAll(resp.Body)
+				}
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: got %v, want %q in it", method, err, c.want)
+				}
 			}
 		})
 	}

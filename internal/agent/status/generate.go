@@ -1,6 +1,7 @@
 package status
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ func Generate(in Input) v1.PodStatus {
 	s.EphemeralContainerStatuses = containers(in, ephemeral(pod), in.Old.EphemeralContainerStatuses, false)
 	s.AllocatedResources = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	s.Resources = &v1.ResourceRequirements{
-		Requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
+		Requests: maps.Clone(s.AllocatedResources),
 		Limits:   resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}),
 	}
 	s.StartTime = startTime(in)
