@@ -1,9 +1,13 @@
 package app
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,4 +40,32 @@ func trim() {
 		// A read-only private mapping of a file loses nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
 	}
+}
+
+// memoryLimit is how many bytes there are for this process: the machine's, or fewer where
+// its cgroup has a limit.
+func memoryLimit() uint64 {
+	limit := uint64(math.MaxUint64)
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		limit = info.Totalram * uint64(info.Unit)
+	}
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return limit
+	}
+	for line := range bytes.Lines(cgroups) {
+		path, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::"))
+		if !ok {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", string(path), "memory.max"))
+		if err != nil {
+			continue
+		}
+		if most, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64); err == nil { // else it is "max"
+			limit = min(limit, most)
+		}
+	}
+	return limit
 }

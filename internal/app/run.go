@@ -67,7 +67,7 @@ type process struct {
 // leaves the containers running for the next start.
 func Run(ctx context.Context, config Config, tell Teller) error {
 	logLibraries(config.LogTo)
-	tuneGC()
+	tuneGC(ctx)
 	p, err := open(config)
 	if err != nil {
 		return err
