@@ -67,6 +67,10 @@ sim: ## the loops in the seeded simulator: SEED=n replays one, SEEDS=n runs many
 bench: build ## figures: start, memory, heal, restart
 	hack/bench.sh
 
+.PHONY: bench-upstream
+bench-upstream: build ## Kubernetes' own parts and KWOK, timed with the same steps: REPLICAS=1000
+	REPLICAS=$(REPLICAS) hack/upstream.sh
+
 .PHONY: vet
 vet: ## go vet; CI runs it
 	CGO_ENABLED=0 $(GO) vet ./...
