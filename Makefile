@@ -72,8 +72,9 @@ bench-upstream: build ## Kubernetes' own parts and KWOK, timed with the same ste
 	REPLICAS=$(REPLICAS) hack/upstream.sh
 
 .PHONY: vet
-vet: ## go vet; CI runs it
+vet: ## go vet, and whether the third-party notices are up to date; CI runs it
 	CGO_ENABLED=0 $(GO) vet ./...
+	$(GO) run ./hack/notices -check
 
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml
