@@ -49,7 +49,7 @@ func TestGarbagePilesUpWhileThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestCollectionsAreToldUntilTheEnd(t *testing.T) {
+func TestEachCollectionIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := collections(ctx)

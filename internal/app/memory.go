@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 
+	"mend/internal/agent/node"
 	"mend/internal/procstat"
 )
 
@@ -15,4 +16,14 @@ func residentBytes(pid int) int64 {
 		return 0
 	}
 	return bytes
+}
+
+// memoryLimit is how many bytes there are for this process: the machine's, or fewer where
+// its cgroup has a limit; 0 where that is not known.
+func memoryLimit() uint64 {
+	machine, err := node.MachineMemory()
+	if err != nil {
+		return 0
+	}
+	return min(uint64(machine), memoryOfCgroup())
 }

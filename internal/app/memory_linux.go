@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -42,30 +41,25 @@ func trim() {
 	}
 }
 
-// memoryLimit is how many bytes there are for this process: the machine's, or fewer where
-// its cgroup has a limit.
-func memoryLimit() uint64 {
-	limit := uint64(math.MaxUint64)
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		limit = info.Totalram * uint64(info.Unit)
-	}
-	cgroups, err := os.ReadFile("/proc/self/cgroup")
+// memoryOfCgroup is how many bytes this process's cgroup (v2) may take; all, where it has no
+// limit.
+func memoryOfCgroup() uint64 {
+	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return limit
+		return math.MaxUint64
 	}
-	for line := range bytes.Lines(cgroups) {
-		path, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::"))
-		if !ok {
+	for line := range strings.Lines(string(text)) {
+		path, unified := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !unified {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", string(path), "memory.max"))
+		limit, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "memory.max"))
 		if err != nil {
-			continue
+			break
 		}
-		if most, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64); err == nil { // else it is "max"
-			limit = min(limit, most)
+		if most, err := strconv.ParseUint(strings.TrimSpace(string(limit)), 10, 64); err == nil { // else it is "max"
+			return most
 		}
 	}
-	return limit
+	return math.MaxUint64
 }

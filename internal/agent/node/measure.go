@@ -35,6 +35,12 @@ const (
 	diskThreshold   = 2 << 30
 )
 
+// MachineMemory is how many bytes the machine has.
+func MachineMemory() (int64, error) {
+	total, _, _, err := memInfo()
+	return total, err
+}
+
 // Measure looks at the machine. dir is where Pods' files are; maxPods the number
 // of Pods it takes.
 func Measure(dir string, maxPods int) (Machine, error) {
