@@ -41,7 +41,7 @@ func (a *Agent) endMessage(ended *runtimeapi.ContainerStatus) string {
 	defer cancel()
 	var out bytes.Buffer
 	lines := int64(maxLogLines)
-	if err := a.logs.Read(ctx, logs.Request{Path: ended.LogPath, Tail: &lines}, &out, &out); err != nil {
+	if err := a.logs.Read(ctx, logs.Request{Path: ended.LogPath, Tail: &lines, Missing: logs.MakeIn(a.cfg.Runtime, ended.Id)}, &out, &out); err != nil {
 		return fmt.Sprintf("Error on reading termination message from logs: %v", err)
 	}
 	text := out.Bytes()

@@ -107,7 +107,7 @@ func (s *Server) logRequest(ctx context.Context, pod *v1.Pod, container string, 
 		path = response.Status.LogPath
 	}
 	request := logs.RequestFor(options, s.config.Clock.Now())
-	request.Path = path
+	request.Path, request.Missing = path, logs.MakeIn(s.config.Runtime, id)
 	request.Running = func(ctx context.Context) (bool, error) { return s.isRunning(ctx, id) }
 	if watcher, ok := s.config.Pods.(EndWatcher); ok {
 		request.Ended = watcher.Ended(id)

@@ -30,6 +30,8 @@ type Request struct {
 	Limit      *int64 // bytes; nil: no limit
 	Since      time.Time
 	Timestamps bool
+	// Missing, if not nil, is asked once to make a file that is not there.
+	Missing func() error
 	// Follow goes on until the container has ended or the context has.
 	Follow bool
 	// Running says whether the container still writes. It is required to follow.
@@ -40,6 +42,22 @@ type Request struct {
 	Ended <-chan struct{}
 	// Flush, if not nil, is called when all that is there has been written.
 	Flush func()
+}
+
+// Maker is a runtime that makes a container's log when something is written to it, and
+// otherwise when it is asked to.
+type Maker interface {
+	MakeContainerLog(containerID string) error
+}
+
+// MakeIn is what to do about the missing log of a container of this runtime: nil if the
+// runtime is no [Maker].
+func MakeIn(runtime any, containerID string) func() error {
+	maker, ok := runtime.(Maker)
+	if !ok {
+		return nil
+	}
+	return func() error { return maker.MakeContainerLog(containerID) }
 }
 
 // RequestFor translates the API's options. Path, Running, Ended and Flush are the
@@ -85,6 +103,12 @@ func NewReader(c clock.WithTicker, log *slog.Logger) *Reader {
 // a follower whose context ends returns the context's error.
 func (r *Reader) Read(ctx context.Context, request Request, stdout, stderr io.Writer) error {
 	path, err := filepath.EvalSymlinks(request.Path)
+	if errors.Is(err, os.ErrNotExist) && request.Missing != nil {
+		if err := request.Missing(); err != nil {
+			return err
+		}
+		path, err = filepath.EvalSymlinks(request.Path)
+	}
 	if err != nil {
 		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", request.Path, err)
 	}

@@ -103,6 +103,20 @@ func TestReadNamesTheFileThatIsMissing(t *testing.T) {
 	}
 }
 
+func TestReadMakesAMissingFileIfItCan(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	var out bytes.Buffer
+	request := Request{Path: path, Missing: func() error { return os.WriteFile(path, []byte(sample), 0o600) }}
+	if err := NewReader(nil, nil).Read(t.Context(), request, &out, nil); err != nil || !strings.HasPrefix(out.String(), "one\n") {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	gone := errors.New("the container is gone")
+	request = Request{Path: path + ".other", Missing: func() error { return gone }}
+	if err := NewReader(nil, nil).Read(t.Context(), request, &out, nil); !errors.Is(err, gone) {
+		t.Errorf("got %v, want what Missing says", err)
+	}
+}
+
 func TestTailIsTheEndOfTheWhole(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

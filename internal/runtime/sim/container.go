@@ -132,9 +132,6 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	r.mu.Unlock()
 
 	err := r.pause(ctx, delay)
-	if err == nil {
-		err = c.createLog()
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.starting = false

@@ -118,7 +118,35 @@ func TestContainerLifeEmitsItsEventsInOrder(t *testing.T) {
 	})
 }
 
-func TestLogFileIsThereAtStartInCRIFormat(t *testing.T) {
+func TestTheLogOfAQuietContainerIsMadeWhenAskedFor(t *testing.T) {
+	for name, end := range map[string]bool{"running": false, "ended": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := newRuntime(t, Options{})
+			_, id := startContainer(t, r, podConfig("a", dir), containerConfig("app", "quiet:1"))
+			if end && !r.Exit(id, 1, "") {
+				t.Fatal("the container did not run")
+			}
+			path := filepath.Join(dir, "app/0.log")
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Fatalf("a log before anybody asks for it: %v", err)
+			}
+			for range 2 {
+				if err := r.MakeContainerLog(id); err != nil {
+					t.Fatal(err)
+				}
+				if data, err := os.ReadFile(path); err != nil || len(data) != 0 {
+					t.Errorf("log %q, %v; want an empty one", data, err)
+				}
+			}
+			if err := r.MakeContainerLog("other"); status.Code(err) != codes.NotFound {
+				t.Errorf("the log of a container that does not exist: %v", err)
+			}
+		})
+	}
+}
+
+func TestLogFileIsInCRIFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := newRuntime(t, Options{Behaviour: DefaultBehaviour().WithRules(Rule{Log: []string{"one", "two"}})})
