@@ -46,9 +46,6 @@ const (
 	// statusHold lets a Pod that comes up at once be written once: the first
 	// status waits so long for a better one.
 	statusHold = 150 * time.Millisecond
-	// goingHold is how long the watch may take to show that a Pod which was deleted
-	// without grace is gone.
-	goingHold = 2 * time.Second
 )
 
 // Agent is the agent of one node. Its methods may be called from any goroutine.

@@ -162,10 +162,10 @@ func (p *planner) kill(c podruntime.Container, grace int64, why string) {
 // grace is how long the Pod's containers have to end, in seconds.
 func (p *planner) grace() int64 {
 	switch pod := p.o.Pod; {
+	case p.o.Gone, p.o.Orphan:
+		return minGrace // it was deleted without grace, or had it
 	case pod.DeletionGracePeriodSeconds != nil:
 		return *pod.DeletionGracePeriodSeconds
-	case p.o.Orphan:
-		return minGrace
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return *pod.Spec.TerminationGracePeriodSeconds
 	}

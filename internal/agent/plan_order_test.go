@@ -143,8 +143,10 @@ func TestPlanEndsAPod(t *testing.T) {
 		{"then the object", with(with(ended(), settle), func(o *Observed) {
 			o.TornDown, o.Runtime = true, podruntime.State{}
 		}), want{Actions: []Action{{Kind: DeletePod, Why: "nothing of the Pod is left on the node"}}, Phase: v1.PodSucceeded, States: "ended 0 Completed"}},
-		{"a Pod that is gone from the API is ended too", with(up(), func(o *Observed) { o.Gone = true }), want{
-			Actions: []Action{killing("web", "web0", 30, "Stopping container web")}, Phase: v1.PodRunning, States: "running", Ready: true}},
+		{"a Pod that is gone from the API was deleted without grace", with(up(), func(o *Observed) { o.Gone = true }), want{
+			Actions: []Action{killing("web", "web0", 2, "Stopping container web")}, Phase: v1.PodRunning, States: "running", Ready: true}},
+		{"or lost the grace that it had", with(up(deleted(30)), func(o *Observed) { o.Gone = true }), want{
+			Actions: []Action{killing("web", "web0", 2, "Stopping container web")}, Phase: v1.PodRunning, States: "running", Ready: true}},
 		{"and forgotten", with(ended(), func(o *Observed) { o.Gone, o.TornDown, o.Runtime = true, true, podruntime.State{} }), want{
 			Actions: []Action{{Kind: Forget, Why: "the Pod is gone"}}, Phase: v1.PodFailed, States: "ended 137 ContainerStatusUnknown"}},
 		{"a Pod that never ran fails", with(fresh(deleted(30)), func(o *Observed) { o.VolumesReady = true }), want{

@@ -15,34 +15,21 @@ import (
 
 // setStatus remembers what the Pod's status should be and has it written: at
 // once, or, for the first steps of a Pod that comes up, after a moment in which a
-// better one may replace it. For a Pod that is about to be gone it waits too: it was
-// deleted without grace, and each write would find nothing.
+// better one may replace it.
 func (a *Agent) setStatus(p *pod, want v1.PodStatus) {
 	p.mu.Lock()
 	if p.status != nil && status.Equal(*p.status, want) {
 		p.mu.Unlock()
 		return
 	}
-	hold := time.Duration(0)
-	switch {
-	case isGoing(p.api):
-		hold = goingHold
-	case comesUp(p.api, want):
-		hold = statusHold
-	}
+	held := comesUp(p.api, want)
 	p.status = &want
 	p.mu.Unlock()
-	if hold > 0 {
-		a.writer.AddAt(string(p.uid), a.cfg.Clock.Now().Add(hold))
+	if held {
+		a.writer.AddAt(string(p.uid), a.cfg.Clock.Now().Add(statusHold))
 	} else {
 		a.writer.Add(string(p.uid))
 	}
-}
-
-// isGoing says whether the Pod is gone from the API as soon as it was asked to: what
-// its containers do then is told to nobody, unless a finalizer holds it.
-func isGoing(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
 // comesUp says whether a status tells no more than that the Pod is on its way.

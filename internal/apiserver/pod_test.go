@@ -2,7 +2,9 @@ package apiserver_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +180,110 @@ func TestARunningPodIsDeletedInGrace(t *testing.T) {
 	confirm := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID}}
 	if err := pods.Delete(ctx, "a", confirm); err != nil || !gone(t, s, "a") {
 		t.Errorf("confirmed: %v", err)
+	}
+}
+
+// TestPodsAreDeletedAsTheGenericRegistryDoes deletes one Pod by its name, which may take one
+// step, and one like it by a selector, which is the generic registry's code.
+func TestPodsAreDeletedAsTheGenericRegistryDoes(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	type change = func(name string) // after the Pod is there
+	graceful := func(seconds int64) change {
+		return func(name string) { ok(t, pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &seconds})) }
+	}
+	ended := func(name string) {
+		must[*corev1.Pod](t)(pods.Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"))
+	}
+	hold := func(name string) {
+		must[*corev1.Pod](t)(pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), metav1.PatchOptions{}))
+	}
+	states := map[string]struct {
+		node    string
+		changes []change
+	}{
+		"running":             {node: "n1"},
+		"unscheduled":         {},
+		"over":                {"n1", []change{ended}},
+		"held":                {"n1", []change{hold}},
+		"held, unscheduled":   {"", []change{hold}},
+		"being deleted":       {"n1", []change{graceful(30)}},
+		"held, being deleted": {"n1", []change{hold, graceful(0)}},
+		"deleted, then over":  {"n1", []change{graceful(30), ended}},
+	}
+	orphan, background, foreground := metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground
+	asked := map[string]metav1.DeleteOptions{
+		"nothing":     {},
+		"grace 0":     {GracePeriodSeconds: ptr.To(int64(0))},
+		"grace 5":     {GracePeriodSeconds: ptr.To(int64(5))},
+		"grace 60":    {GracePeriodSeconds: ptr.To(int64(60))},
+		"grace -1":    {GracePeriodSeconds: ptr.To(int64(-1))},
+		"orphan":      {GracePeriodSeconds: ptr.To(int64(0)), PropagationPolicy: &orphan},
+		"background":  {GracePeriodSeconds: ptr.To(int64(0)), PropagationPolicy: &background},
+		"foreground":  {GracePeriodSeconds: ptr.To(int64(0)), PropagationPolicy: &foreground},
+		"dry run":     {GracePeriodSeconds: ptr.To(int64(0)), DryRun: []string{metav1.DryRunAll}},
+		"another UID": {GracePeriodSeconds: ptr.To(int64(0)), Preconditions: &metav1.Preconditions{UID: ptr.To(types.UID("other"))}},
+		"another version": {GracePeriodSeconds: ptr.To(int64(0)),
+			Preconditions: &metav1.Preconditions{ResourceVersion: ptr.To("1")}},
+	}
+	// left is what a client sees of the Pod and of the error, but for what is by chance.
+	left := func(name string, err error) string {
+		text := "no error"
+		if err != nil {
+			text = strings.ReplaceAll(regexp.MustCompile(`record \([^)]*\)`).ReplaceAllString(err.Error(), "record"), name, "NAME")
+		}
+		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return text + ", gone"
+		}
+		ok(t, err)
+		in := "never"
+		if p.DeletionTimestamp != nil {
+			in = time.Until(p.DeletionTimestamp.Time).Round(10 * time.Second).String()
+		}
+		return fmt.Sprintf("%s, generation %d, finalizers %v, deleted in %s with %v", text, p.Generation, p.Finalizers, in, ptr.Deref(p.DeletionGracePeriodSeconds, -1))
+	}
+	n := 0
+	for state, from := range states {
+		for what, options := range asked {
+			n++
+			one, other := fmt.Sprintf("one-%d", n), fmt.Sprintf("other-%d", n)
+			for _, name := range []string{one, other} {
+				podOn(t, s, name, from.node)
+				for _, change := range from.changes {
+					change(name)
+				}
+			}
+			got := left(one, pods.Delete(ctx, one, *options.DeepCopy()))
+			want := left(other, pods.DeleteCollection(ctx, *options.DeepCopy(), metav1.ListOptions{FieldSelector: "metadata.name=" + other}))
+			if got != want {
+				t.Errorf("%s, %s:\n got %s\nwant %s", state, what, got, want)
+			}
+		}
+	}
+}
+
+// TestAFinalizerThatComesMeanwhileHoldsThePod deletes Pods while finalizers are set: none
+// of those that got one may go.
+func TestAFinalizerThatComesMeanwhileHoldsThePod(t *testing.T) {
+	s := testkit.StartAPIServer(t)
+	ctx := testContext(t)
+	pods := s.Client.CoreV1().Pods("default")
+	for i := range 50 {
+		name := fmt.Sprintf("p%d", i)
+		podOn(t, s, name, "n1")
+		var deleting sync.WaitGroup
+		deleting.Go(func() {
+			if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+		})
+		_, err := pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), metav1.PatchOptions{})
+		deleting.Wait()
+		if err == nil && gone(t, s, name) {
+			t.Fatalf("%s is gone although it got a finalizer", name)
+		}
 	}
 }
 

@@ -93,6 +93,7 @@ var (
 // servePods adds what Pods, nodes and Services are connected to.
 func (s *Server) servePods(all served, resources map[string]*resource) {
 	pods := resources["pods"]
+	all.add(coreV1, "pods", &podREST{pods})
 	binding := &bindingREST{pods: pods}
 	all.add(coreV1, "pods/binding", binding)
 	all.add(coreV1, "bindings", &legacyBindingREST{inner: binding})
