@@ -88,6 +88,9 @@ func TestContainerLogs(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.run("web", "busybox", v1.Container{Command: []string{"sh", "-c", "echo one; echo two >&2; echo three; sleep 600"}})
 	w.eventually("three lines are in the log", func() bool {
+		if err := w.runtime.MakeContainerLog(id); err != nil {
+			t.Fatal(err)
+		}
 		text, _ := os.ReadFile(w.dir + "/web/app/0.log")
 		return bytes.Count(text, []byte("\n")) == 3
 	})

@@ -36,6 +36,8 @@ type container struct {
 	files   memory               // what it wrote outside mounts
 	web     web                  // its state as a server
 	logMu   sync.Mutex           // orders writes to the log
+	heldLog []byte               // formatted, not in the file yet, guarded by logMu
+	logMade bool                 // the file is there, guarded by logMu
 	viewers map[*viewer]struct{} // attached, guarded by logMu
 	program *shell               // used by the schedule's goroutine only
 

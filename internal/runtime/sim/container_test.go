@@ -60,6 +60,9 @@ func TestContainersEndAsTheirCommandsSay(t *testing.T) {
 				if got.State != runtimeapi.ContainerState_CONTAINER_EXITED || got.ExitCode != test.code || got.Reason != test.reason {
 					t.Errorf("got %v, code %d, reason %q; want code %d, reason %q", got.State, got.ExitCode, got.Reason, test.code, test.reason)
 				}
+				if err := r.MakeContainerLog(id); err != nil {
+					t.Error(err)
+				}
 				if data, _ := os.ReadFile(filepath.Join(dir, "app/0.log")); !strings.Contains(string(data), test.log) {
 					t.Errorf("log = %q, want %q in it", data, test.log)
 				}

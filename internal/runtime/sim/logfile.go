@@ -16,6 +16,11 @@ import (
 // maxLogLine is where containerd cuts a long line into partial ones, in bytes.
 const maxLogLine = 16 << 10
 
+// maxHeldLog is how much of a container's log, in bytes, is kept in memory until
+// somebody reads it. Most containers are simulated in thousands and say one line that
+// nobody reads: to make a directory and a file for it costs more than their start.
+const maxHeldLog = 4 << 10
+
 // logTo appends output to the container's log in CRI format. The file is open
 // only while it is written: thousands of containers hold no descriptors, and a
 // rotated file is never written to again.
@@ -25,14 +30,26 @@ func (c *container) logTo(stream runtimeapi.LogStreamType, output []byte, now ti
 	}
 	c.logMu.Lock()
 	defer c.logMu.Unlock()
+	lines := criLines(stream, output, now)
+	if !c.logMade && len(c.heldLog)+len(lines) <= maxHeldLog {
+		c.heldLog = append(c.heldLog, lines...)
+		return nil
+	}
+	return c.writeLog(lines)
+}
+
+// writeLog appends what was held and then lines to the file. Callers hold logMu.
+func (c *container) writeLog(lines []byte) error {
 	file, err := openLog(c.logPath)
 	if err != nil {
 		return err
 	}
-	if _, err := file.Write(criLines(stream, output, now)); err != nil {
+	c.logMade = true
+	if _, err := file.Write(append(c.heldLog, lines...)); err != nil {
 		file.Close()
 		return err
 	}
+	c.heldLog = nil
 	return file.Close()
 }
 
@@ -72,9 +89,8 @@ func criLines(stream runtimeapi.LogStreamType, output []byte, now time.Time) []b
 	return formatted.Bytes()
 }
 
-// MakeContainerLog makes the log of a container that wrote nothing yet, an empty file.
-// The agent asks for it when somebody reads the log: two system calls to make a file, and
-// two for its directory, cost a simulated container more than its start.
+// MakeContainerLog makes the log's file, with what was held in memory. The agent asks for
+// it when somebody reads the log.
 func (r *Runtime) MakeContainerLog(id string) error {
 	r.mu.Lock()
 	c := r.containers[id]
@@ -87,11 +103,10 @@ func (r *Runtime) MakeContainerLog(id string) error {
 	}
 	c.logMu.Lock()
 	defer c.logMu.Unlock()
-	file, err := openLog(c.logPath)
-	if err != nil {
+	if err := c.writeLog(nil); err != nil {
 		return fmt.Errorf("failed to create container log: %w", err)
 	}
-	return file.Close()
+	return nil
 }
 
 // ReopenContainerLog has nothing to do for a container that runs: whatever it writes next

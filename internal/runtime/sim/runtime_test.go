@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,12 +147,50 @@ func TestTheLogOfAQuietContainerIsMadeWhenAskedFor(t *testing.T) {
 	}
 }
 
+// TestALogIsHeldUntilItIsReadOrLong writes lines until they are too many to be held, and
+// reads the log before that, at each length, or not at all.
+func TestALogIsHeldUntilItIsReadOrLong(t *testing.T) {
+	const lines, length = 100, 80
+	for _, readAt := range []int{-1, 0, 1, 20, 60} {
+		t.Run(fmt.Sprint(readAt), func(t *testing.T) {
+			dir := t.TempDir()
+			r := newRuntime(t, Options{})
+			_, id := startContainer(t, r, podConfig("a", dir), containerConfig("app", "quiet:1"))
+			c := r.containers[id]
+			path := filepath.Join(dir, "app/0.log")
+			want := ""
+			for i := range lines {
+				if i == readAt {
+					if err := r.MakeContainerLog(id); err != nil {
+						t.Fatal(err)
+					}
+				}
+				text := fmt.Sprintf("%0*d\n", length, i)
+				if err := c.logTo(runtimeapi.Stdout, []byte(text), time.Unix(0, 0)); err != nil {
+					t.Fatal(err)
+				}
+				want += "1970-01-01T00:00:00Z stdout F " + text
+				data, err := os.ReadFile(path)
+				switch held := readAt < 0 || i < readAt; {
+				case held && len(want) <= maxHeldLog && !os.IsNotExist(err):
+					t.Fatalf("after %d lines, that nobody reads: %v", i+1, err)
+				case (!held || len(want) > maxHeldLog) && string(data) != want:
+					t.Fatalf("after %d lines: %q, %v; want %q", i+1, data, err, want)
+				}
+			}
+		})
+	}
+}
+
 func TestLogFileIsInCRIFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := newRuntime(t, Options{Behaviour: DefaultBehaviour().WithRules(Rule{Log: []string{"one", "two"}})})
-		startContainer(t, r, podConfig("a", dir), containerConfig("app", "quiet:1"))
+		_, id := startContainer(t, r, podConfig("a", dir), containerConfig("app", "quiet:1"))
 		synctest.Wait()
+		if err := r.MakeContainerLog(id); err != nil {
+			t.Fatal(err)
+		}
 		data, err := os.ReadFile(filepath.Join(dir, "app/0.log"))
 		if err != nil {
 			t.Fatal(err)
