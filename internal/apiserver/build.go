@@ -113,6 +113,9 @@ func (s *Server) install(storage served) error {
 		} else {
 			err = s.generic.InstallAPIGroup(&info)
 		}
+		if err == nil && gv == coreV1 {
+			err = s.pods.manageFields(info.StaticOpenAPISpec)
+		}
 		if err != nil {
 			return fmt.Errorf("apiserver: %s: %w", gv, err)
 		}

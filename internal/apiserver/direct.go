@@ -65,7 +65,7 @@ func (d *direct) list(ctx context.Context, given metav1.ListOptions) (runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	return d.convert(found.DeepCopyObject())
+	return d.resource.served(found.DeepCopyObject())
 }
 
 func (d *direct) watch(ctx context.Context, given metav1.ListOptions) (watch.Interface, error) {
@@ -79,12 +79,12 @@ func (d *direct) watch(ctx context.Context, given metav1.ListOptions) (watch.Int
 		cancel()
 		return nil, err
 	}
-	return &directWatch{Interface: watch.Filter(watching, d.served), cancel: cancel}, nil
+	return &directWatch{Interface: watch.Filter(watching, d.convert), cancel: cancel}, nil
 }
 
-// served turns what the watch cache shares among all watchers into the caller's
+// convert turns what the watch cache shares among all watchers into the caller's
 // own. A failure ends the watch, as one of encoding would.
-func (d *direct) served(event watch.Event) (watch.Event, bool) {
+func (d *direct) convert(event watch.Event) (watch.Event, bool) {
 	if event.Type == watch.Error {
 		return event, true
 	}
@@ -94,7 +94,7 @@ func (d *direct) served(event watch.Event) (watch.Event, bool) {
 	} else {
 		own = own.DeepCopyObject()
 	}
-	converted, err := d.convert(own)
+	converted, err := d.resource.served(own)
 	if err != nil {
 		status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 		return watch.Event{Type: watch.Error, Object: &status}, true
@@ -103,11 +103,12 @@ func (d *direct) served(event watch.Event) (watch.Event, bool) {
 	return event, true
 }
 
-// convert gives away what it is given: the result shares its memory.
-func (d *direct) convert(own runtime.Object) (runtime.Object, error) {
-	converted, err := legacyscheme.Scheme.UnsafeConvertToVersion(own, d.resource.kind.groupVersion())
+// served is own, an object or a list, in the served version. It gives away what it is
+// given: the result shares its memory.
+func (r *resource) served(own runtime.Object) (runtime.Object, error) {
+	converted, err := legacyscheme.Scheme.UnsafeConvertToVersion(own, r.kind.groupVersion())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.resource.kind.plural, err)
+		return nil, fmt.Errorf("%s: %w", r.kind.plural, err)
 	}
 	// Typed clients give objects without apiVersion and kind.
 	converted.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

@@ -57,6 +57,7 @@ func (s *Server) restStorage() (served, admission.Interface, error) {
 	all.add(appsV1, "replicasets/scale", &scaleREST{resource: resources["replicasets"]})
 	all.add(schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, "events", resources["events"])
 	s.servePods(all, resources)
+	s.pods.admit = admit
 	for gv, rows := range reviews(s.config.Authorizer) {
 		for plural, r := range rows {
 			all.add(gv, plural, r)
@@ -93,8 +94,9 @@ var (
 // servePods adds what Pods, nodes and Services are connected to.
 func (s *Server) servePods(all served, resources map[string]*resource) {
 	pods := resources["pods"]
-	all.add(coreV1, "pods", &podREST{pods})
-	binding := &bindingREST{pods: pods}
+	s.pods = &podStorage{pods: &podREST{pods}, status: all[coreV1]["pods/status"].(*resettingSubresource), binding: &bindingREST{pods: pods}}
+	binding := s.pods.binding
+	all.add(coreV1, "pods", s.pods.pods)
 	all.add(coreV1, "pods/binding", binding)
 	all.add(coreV1, "bindings", &legacyBindingREST{inner: binding})
 	all.add(coreV1, "pods/eviction", &evictionREST{pods: pods, status: pods.with(podStatusRules)})

@@ -77,6 +77,7 @@ type Server struct {
 	backend   *backend
 	// resources are the storage of each row of the table, by plural.
 	resources map[string]*resource
+	pods      *podStorage
 	book      *addressBook
 	base      context.Context
 	stop      context.CancelFunc

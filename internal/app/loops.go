@@ -119,8 +119,7 @@ func (p *process) watchDirectly(factory informers.SharedInformerFactory) {
 }
 
 func (p *process) buildLoop(declaration loop.Declaration, factory informers.SharedInformerFactory) (*loop.Loop, error) {
-	config := p.api.ClientConfig(declaration.Name)
-	client, err := kubernetes.NewForConfig(config)
+	client, err := p.api.Client(declaration.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func (p *process) buildLoop(declaration loop.Declaration, factory informers.Shar
 	}
 	return declaration.Build(loop.Env{
 		Client:    client,
-		Rest:      config,
+		Rest:      p.api.ClientConfig(declaration.Name),
 		Informers: factory,
 		Events:    p.recorder(corev1.EventSource{Component: source}),
 		Clock:     clock.RealClock{},

@@ -48,7 +48,7 @@ func (p *process) agentConfig(name string) (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, err
 	}
-	client, err := kubernetes.NewForConfig(p.api.ClientConfig("node:" + name))
+	client, err := p.api.Client("node:" + name)
 	if err != nil {
 		return agent.Config{}, errors.Join(err, listener.Close())
 	}

@@ -69,7 +69,7 @@ func (w *world) serve() {
 // start runs an agent; stop ends it and leaves the containers running.
 func (w *world) start() {
 	w.t.Helper()
-	client, err := kubernetes.NewForConfig(w.server.ClientConfig("system:node:"+nodeName, "system:nodes", "system:masters"))
+	client, err := w.server.Server.Client("system:node:"+nodeName, "system:nodes", "system:masters")
 	if err != nil {
 		w.t.Fatal(err)
 	}

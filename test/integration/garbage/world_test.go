@@ -51,7 +51,7 @@ func (w *world) run(clk clock.WithTicker, declarations ...loop.Declaration) (sto
 	var built []*loop.Loop
 	for _, declaration := range declarations {
 		config := w.server.ClientConfig(declaration.Name)
-		client, err := kubernetes.NewForConfig(config)
+		client, err := w.server.Server.Client(declaration.Name)
 		if err != nil {
 			w.Fatal(err)
 		}

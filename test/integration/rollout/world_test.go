@@ -58,7 +58,7 @@ func (c *cluster) startLoops(t testing.TB) (stop func()) {
 	var built []*loop.Loop
 	for _, declaration := range []loop.Declaration{deployment.Declaration(), replicaset.Declaration(nil)} {
 		config := c.server.ClientConfig(declaration.Name)
-		client, err := kubernetes.NewForConfig(config)
+		client, err := c.server.Server.Client(declaration.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func newWorld(t *testing.T, clock clock.WithTicker, declarations ...loop.Declara
 	var built []*loop.Loop
 	for _, declaration := range declarations {
 		config := server.ClientConfig(declaration.Name)
-		client, err := kubernetes.NewForConfig(config)
+		client, err := server.Server.Client(declaration.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

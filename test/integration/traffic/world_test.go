@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	for _, declaration := range []loop.Declaration{endpointslice.Declaration(), endpoints.Declaration(), mirror.Declaration(),
 		loadbalancer.Declaration(6443)} {
 		config := server.ClientConfig(declaration.Name)
-		client, err := kubernetes.NewForConfig(config)
+		client, err := server.Server.Client(declaration.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
