@@ -74,19 +74,19 @@ func (d *direct) watch(ctx context.Context, given metav1.ListOptions) (watch.Int
 		return nil, err
 	}
 	ctx, cancel := d.context(ctx)
-	watching, err := d.resource.Watch(ctx, options)
+	watching, err := d.resource.watch(ctx, options, d.convert)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return &directWatch{Interface: watch.Filter(watching, d.convert), cancel: cancel}, nil
+	return &directWatch{Interface: watching, cancel: cancel}, nil
 }
 
 // convert turns what the watch cache shares among all watchers into the caller's
 // own. A failure ends the watch, as one of encoding would.
-func (d *direct) convert(event watch.Event) (watch.Event, bool) {
+func (d *direct) convert(event watch.Event) watch.Event {
 	if event.Type == watch.Error {
-		return event, true
+		return event
 	}
 	own := event.Object
 	if shared, ok := own.(runtime.CacheableObject); ok {
@@ -97,10 +97,10 @@ func (d *direct) convert(event watch.Event) (watch.Event, bool) {
 	converted, err := d.resource.served(own)
 	if err != nil {
 		status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
-		return watch.Event{Type: watch.Error, Object: &status}, true
+		return watch.Event{Type: watch.Error, Object: &status}
 	}
 	event.Object = converted
-	return event, true
+	return event
 }
 
 // served is own, an object or a list, in the served version. It gives away what it is
