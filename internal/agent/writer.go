@@ -47,11 +47,11 @@ func comesUp(pod *v1.Pod, want v1.PodStatus) bool {
 }
 
 // putStatus writes the status over the object as last seen, which costs the API
-// server least; where somebody else wrote in between, as a patch.
+// server least; where somebody else wrote in between, as a patch. The server leaves the
+// spec as it is, whatever it is sent.
 func (a *Agent) putStatus(ctx context.Context, pod *v1.Pod, merged v1.PodStatus) (*v1.Pod, error) {
 	pods := a.cfg.Client.CoreV1().Pods(pod.Namespace)
-	changed := pod.DeepCopy()
-	changed.Status = merged
+	changed := &v1.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: merged}
 	written, err := pods.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 	if !apierrors.IsConflict(err) {
 		return written, err

@@ -33,7 +33,9 @@ func (p *podStorage) manageFields(definitions map[string]*spec.Schema) error {
 	if p.fields, err = newPodFields(types, "", p.pods); err != nil {
 		return err
 	}
-	p.statusFields, err = newPodFields(types, "status", p.status)
+	ofStatus := *types
+	ofStatus.withoutSpec = true
+	p.statusFields, err = newPodFields(&ofStatus, "status", p.status)
 	return err
 }
 
@@ -43,6 +45,9 @@ type podTypes struct {
 	managedfields.TypeConverter
 	schema *schema.Schema
 	pod    schema.TypeRef
+	// withoutSpec leaves out, as equal, the largest part of what is compared. The status
+	// resets the spec: nobody comes to own anything in it.
+	withoutSpec bool
 }
 
 func newPodTypes(definitions map[string]*spec.Schema) (*podTypes, error) {
@@ -56,7 +61,7 @@ func newPodTypes(definitions map[string]*spec.Schema) (*podTypes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: the type of Pods: %w", err)
 	}
-	return &podTypes{converter, known.Schema(), known.TypeRef()}, nil
+	return &podTypes{TypeConverter: converter, schema: known.Schema(), pod: known.TypeRef()}, nil
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.
@@ -64,6 +69,9 @@ func (t *podTypes) ObjectToTyped(obj runtime.Object, options ...typed.Validation
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return t.TypeConverter.ObjectToTyped(obj, options...)
+	}
+	if t.withoutSpec {
+		pod = &corev1.Pod{TypeMeta: pod.TypeMeta, ObjectMeta: pod.ObjectMeta, Status: pod.Status}
 	}
 	reflected, err := value.NewValueReflect(pod)
 	if err != nil {
