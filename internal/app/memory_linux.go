@@ -18,7 +18,7 @@ import (
 // come back from the page cache.
 func trim() {
 	debug.FreeOSMemory()
-	maps, err := os.ReadFile("/proc/self/maps")
+	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return
 	}
@@ -26,19 +26,33 @@ func trim() {
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(string(maps)) {
-		// 00400000-05a3b000 r-xp 00000000 fe:00 131 /usr/local/bin/mend
-		fields := strings.Fields(line)
-		if len(fields) < 6 || fields[5] != self || strings.Contains(fields[1], "w") {
-			continue
-		}
-		var from, to uintptr
-		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err != nil {
-			continue
-		}
-		// A read-only private mapping of a file loses nothing.
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
+	for _, m := range unchanged(string(maps), self) {
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED)
 	}
+}
+
+type mapping struct{ from, to uintptr }
+
+// unchanged are the mappings of file that lose nothing when they are read from it again.
+// To be read-only is not enough: in a program that is linked dynamically, as cgo is, the
+// loader writes addresses into pages before it makes them read-only.
+func unchanged(smaps, file string) []mapping {
+	var found []mapping
+	var m mapping
+	ours := false
+	for line := range strings.Lines(smaps) {
+		fields := strings.Fields(line)
+		switch {
+		// 00400000-05a3b000 r-xp 00000000 fe:00 131 /usr/local/bin/mend
+		case len(fields) >= 5 && !strings.HasSuffix(fields[0], ":"):
+			_, err := fmt.Sscanf(fields[0], "%x-%x", &m.from, &m.to)
+			ours = err == nil && len(fields) == 6 && fields[5] == file && !strings.Contains(fields[1], "w")
+		// Anonymous:             0 kB
+		case ours && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0":
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // memoryOfCgroup is how many bytes this process's cgroup (v2) may take; all, where it has no
