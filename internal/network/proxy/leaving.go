@@ -12,8 +12,10 @@ import (
 )
 
 // landed is how long after its endpoint began to end a handshake may still be under
-// way. The Pod is still there then: its end waits a little longer.
-const landed = 40 * time.Millisecond
+// way. Most take microseconds, but on a machine that is too busy the kernel's own threads
+// wait, too, and whoever loses the flow of a handshake that does come to its end gets no
+// answer. Clients repeat a lost packet after a second.
+const landed = 250 * time.Millisecond
 
 // leaving are the TCP endpoints that end, and whose flows are not yet forgotten. When one
 // begins to, it is its handshakes: a client whose first packet or its answer was lost
